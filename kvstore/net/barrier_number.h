@@ -1,13 +1,14 @@
 #pragma once
-// Numbers of barriers. A number holds the epoch of data and a count within the epoch. A worker that returns to a
-// running job can therefore pass the barriers that the others have passed, and meet them at the same place of the
-// program.
+// Numbers of barriers. A number holds the epoch of data and a count within the epoch. With these numbers, a worker that
+// returns to a running job skips the barriers that the other workers have passed. It then meets the other workers at
+// the same place of the program.
 
 #include <cstdint>
 
 namespace paceline {
 
-// A number larger than that of every barrier before data_part(epoch), and smaller than that of every later barrier.
+// A number larger than that of every barrier before data_part(epoch), and smaller than that of every later barrier. 0
+// if `epoch` is negative or too large.
 inline std::uint64_t barriers_before(std::int64_t epoch) {
   return epoch < 0 || epoch >= INT32_MAX ? 0 : (static_cast<std::uint64_t>(epoch) + 1) << 32;
 }

@@ -13,7 +13,7 @@
 namespace paceline {
 namespace {
 
-constexpr double kSlowSeconds = 10;  // without getting on, until others are told
+constexpr double kSlowSeconds = 10;  // seconds without progress after which the log names a worker that others wait for
 
 Peer scheduler_peer(std::uint64_t incarnation, const std::string& address, const std::string& key) {
   Peer peer;
@@ -42,7 +42,8 @@ std::size_t Membership::count(Role role) const {
 }
 
 std::uint64_t Membership::next_incarnation() {
-  // Gaps that cannot be guessed keep strangers from speaking in the name of a process.
+  // The gaps between incarnations are random. A stranger therefore cannot guess the incarnation of a process and speak
+  // in its name.
   constexpr std::uint64_t kGap = std::uint64_t{1} << 32;
   return last_incarnation_ += 1 + random_number() % kGap;
 }
@@ -64,7 +65,7 @@ bool Membership::join(const Request& request, LinkId link, const std::string& ke
     throw Corrupt("[join] the sender's number is none of a process that has not joined");
   const Role role = static_cast<Role>(body.role());
   const std::string name = who(role, body.host(), body.pid());
-  // Not the name of this job: who does not know it is to learn nothing.
+  // The error does not contain the name of this job: a process of another job must not learn it.
   if (body.job() != config_.job)
     throw NetworkError(str("the scheduler at ", self_.address, " serves another job than '", body.job(), "' of the ",
                            name, "; give each job its own address"));
@@ -107,7 +108,8 @@ bool Membership::join(const Request& request, LinkId link, const std::string& ke
   return start_if_complete();
 }
 
-// A process that fell silent may have been started again.
+// Refuses a newcomer whose task number another process has. If that process is silent, it may have been started again,
+// and the newcomer replaces it.
 void Membership::refuse_task_twice(const Member& newcomer) {
   if (newcomer.task < 0) return;
   const auto same = std::ranges::find_if(members_, [&](const Member& member) {
@@ -159,7 +161,7 @@ void Membership::answer(Member& member) {
   std::exchange(member.request, {}).reply(std::move(message));
 }
 
-// Gives a late worker the place of a lost one, preferably the one with the same task number.
+// Gives a late worker the rank of a lost worker, preferably of one with the same task number.
 bool Membership::place(Member& late) {
   Member* free = nullptr;
   for (Member& member : members_) {
@@ -308,8 +310,8 @@ bool Membership::tick(double seconds) {
   return place_late() || any;
 }
 
-// A worker that sends heartbeats may still hang, in the user's code for example. The others then wait in requests to
-// servers or to the scheduler, which are not to blame.
+// A worker that sends heartbeats may still hang, in the user's code for example. The other workers then wait in
+// requests to servers or to the scheduler, which are not to blame.
 bool Membership::lose_whom_all_wait_for() {
   const double deadline = config_.progress_deadline_seconds;  // 0: none
   const double slow =
@@ -385,7 +387,8 @@ std::string Membership::waiting() const {
              self_.address);
 }
 
-// "2 of 3 workers (tasks 0 1)"; the tasks only where every process that has joined has a number.
+// Returns for instance "2 of 3 workers (tasks 0 1)". Names the tasks only if every process of this role that has joined
+// has a valid task number.
 std::string Membership::missing(Role role) const {
   constexpr int kMostNamed = 10;
   const int absent = wanted(role) - static_cast<int>(count(role));

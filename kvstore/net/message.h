@@ -20,7 +20,7 @@ enum class MessageKind : std::uint8_t {
   kRoster = 4,
   kLeave = 5,
   kEnter = 6,
-  // between Nodes: did request N arrive? Yes (wait), or no (send it again)
+  // between Nodes: kProbe asks whether a request arrived. The answer is kReceived, or kResend to get the request.
   kProbe = 8,
   kReceived = 9,
   kResend = 10,
@@ -63,24 +63,24 @@ enum class MessageKind : std::uint8_t {
 };
 
 const char* name_of(MessageKind kind);  // "push_pull", for logs and errors
-// What the messages of the job with that id carry as its number.
+// Returns the number that stands for the job with this id in message headers.
 std::uint64_t number_of_job(const std::string& id);
 
 struct MessageHeader {
   MessageKind kind = MessageKind::kReply;
   std::uint64_t job = 0;          // number_of_job(), or a random number in a job without an id
-  std::uint64_t incarnation = 0;  // of the sender
-  std::uint64_t request = 0;      // number of the request, also in its answer
+  std::uint64_t incarnation = 0;  // the sender's incarnation
+  std::uint64_t request = 0;      // number of the request; its answer repeats the number
   std::uint64_t epoch = 0;        // epoch of the sender's roster
 };
 
 struct Message {
   MessageHeader header;
-  std::string body;            // serialised Protocol Buffers message of that kind; may be empty
+  std::string body;            // serialised Protocol Buffers message; may be empty
   std::vector<Frame> payload;  // raw elements
 };
 
-// A message of a release that speaks another format.
+// Thrown for a message in another format version, which another release of Paceline has sent.
 class OtherFormat : public Corrupt {
  public:
   using Corrupt::Corrupt;

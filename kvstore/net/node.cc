@@ -28,13 +28,14 @@ std::string host_of(const ClusterConfig& config) {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "an unknown host";
 }
 
-// The address to listen at, so that peers can connect to `host`. A host name may resolve to another address here than
-// on other hosts (127.0.1.1), so a name means all interfaces.
+// Returns the address to listen at so that peers can connect to `host`. A host name may resolve to another address here
+// than on other hosts, for instance to 127.0.1.1. For a name, this process therefore listens on all interfaces.
 std::string listening_host(const std::string& host) {
   return is_numeric_host(host) || host == "localhost" ? host : "*";
 }
 
-// Before the start: ranks follow the launcher's task numbers.
+// The name of this process in fault plans before it has a rank. Ranks follow the launcher's task numbers, so the task
+// number stands for the rank.
 std::string name_in_plan(const ClusterConfig& config) {
   if (config.role == Role::kScheduler) return name_of(config.role);
   return name_of(config.role) + (config.task >= 0 ? std::to_string(config.task) : "");
@@ -169,7 +170,7 @@ void Node::Impl::start() {
     incarnation_ = random_number() | kProvisionalIncarnation;
     if (scheduler_) {
       if (job_ == 0) job_ = random_number() | 1;
-      constexpr std::uint64_t kRoom = 3;  // so that those that follow do not reach kProvisionalIncarnation
+      constexpr std::uint64_t kRoom = 3;  // keeps later incarnations below kProvisionalIncarnation
       incarnation_ = (random_number() | 1) >> kRoom;
     }
   }
@@ -285,7 +286,7 @@ void Node::Impl::tick(double seconds) {
   // If this process was suspended, the pause does not count as silence of the others.
   const double silence = std::min(seconds, config_.heartbeat_seconds);
   {
-    const Lock turn(turn_);  // while a handler runs no message is taken, so no silence counts
+    const Lock turn(turn_);  // a running handler holds turn_: no message is taken, and no silence counts
     if (!scheduler_)
       watch_scheduler(silence);
     else if (membership_->tick(silence))
@@ -303,7 +304,8 @@ void Node::Impl::tick(double seconds) {
   if (slow.empty()) name_who_holds_up(seconds);
 }
 
-// The scheduler hears of a peer that this worker cannot reach, so nobody would ever lose it.
+// A peer that this worker cannot reach may still send heartbeats to the scheduler, so no process would declare it lost.
+// This process then fails with an error instead.
 void Node::Impl::give_up_unreachable(double seconds) {
   if (config_.role != Role::kWorker || config_.progress_deadline_seconds == 0) return;
   const double limit = std::max(config_.progress_deadline_seconds, config_.silence_deadline_seconds);

@@ -1,7 +1,7 @@
 #pragma once
 // A Node is one process of a job on the network. It joins through the scheduler, knows the members of the job, sends
-// heartbeats, sends requests to peers and answers theirs. Servers, workers and the scheduler use it. It knows nothing
-// of keys or weights.
+// heartbeats, sends requests to peers and answers theirs. Servers, workers and the scheduler each have a Node. A Node
+// knows nothing of weights or of their keys.
 
 #include <paceline/cluster.h>
 #include <paceline/transport.h>
@@ -26,13 +26,13 @@ std::string name_of(const PeerId& peer);  // "server 1"
 
 struct Peer {
   PeerId id;
-  std::uint64_t incarnation = 0;  // from the scheduler, ascending; a returned process has a new one
-  std::string address;            // where it listens; empty for workers of modes with servers
+  std::uint64_t incarnation = 0;  // given by the scheduler, ascending; a returned process has a new one
+  std::string address;            // where the process listens; empty for workers in modes with servers
   std::string host;
-  std::string key;  // public, by which it is known to its peers; empty in a job without secrets
+  std::string key;  // public key; empty in a job without secrets
   bool alive = true;
-  bool finished = false;  // left by leave()
-  bool entered = false;   // a worker in the rounds of mode ring: there from the start, or since Node::enter()
+  bool finished = false;  // left the job by leave()
+  bool entered = false;   // a worker that takes part in rounds of mode ring, from the start or since Node::enter()
 };
 
 // The members of the job. `epoch` grows with every change.
@@ -47,15 +47,15 @@ struct Roster {
 
 class Node;
 
-// A request that arrived. Answer it with exactly one reply() or refuse(), now or later, from any thread. Copies are the
-// same request. When the last copy goes without an answer, the request is refused as "dropped unanswered".
+// A request that arrived. Answer it with exactly one reply() or refuse(), now or later, from any thread. Copies refer
+// to the same request. If all copies are destroyed before an answer, the request is refused as "dropped unanswered".
 class Request {
  public:
   const Message& message() const;
   PeerId from() const;
   std::uint64_t incarnation() const;
   void reply(Message answer) const;
-  // The sender's callback gets an Error of the same kind and text.
+  // The sender's callback gets an Error of the same class and text.
   void refuse(const std::exception& reason) const;
 
  private:
@@ -67,12 +67,12 @@ class Request {
 class Node {
  public:
   struct Handlers {
-    // A request from a peer of this job arrived. Must not block. Handlers run one at a time, on threads of the Node or
-    // on threads that wait for an engine (receive_while_waiting()). Requests of one peer come in the order sent. A
-    // request may come again later if its answer was lost, so handlers must be idempotent or recognise repetitions. A
-    // repetition of a request that is still unanswered is not delivered.
+    // Handles a request from a peer of this job. Must not block. Handlers run one at a time, on threads of the Node or
+    // on threads that wait for an engine (receive_while_waiting()). Requests of one peer come in the order sent, except
+    // for repetitions. A request may come again after it was answered, if the answer was lost. Handlers must therefore
+    // be idempotent or recognise repetitions. A repetition of a request that is still unanswered is not delivered.
     std::function<void(Request)> on_request;
-    // The roster changed, because a process joined, left or was lost, or failure() was set.
+    // Called when the roster has changed, or when failure() was set.
     std::function<void(const Roster&)> on_roster;
   };
   // Gets either an answer or an error.
@@ -81,23 +81,23 @@ class Node {
   // The scheduler binds its port. Other processes connect to the scheduler. Servers, and workers in modes without
   // servers, also bind an address for their peers.
   Node(const ClusterConfig& config, Handlers handlers);
-  // Disconnects. To peers this looks like a crash unless leave() was called. Requests that are still open get a
-  // NetworkError. No handler runs after it.
+  // Disconnects. To peers this looks like a crash unless leave() was called. Unanswered requests of this process fail
+  // with NetworkError. No handler runs after the destructor.
   ~Node();
 
-  // Blocks until every process of the job has joined. rank() and roster() are known afterwards. Throws Timeout naming
-  // who is missing, or NetworkError if the scheduler refuses this process (another job, too many workers). Calls
-  // `meanwhile` several times a second.
+  // Blocks until every process of the job has joined. rank() and roster() are known afterwards. Throws Timeout if the
+  // job does not start in time; the error names what is missing. Throws NetworkError if the scheduler refuses this
+  // process, for instance because the job has all its workers. Calls `meanwhile` several times a second.
   void join(const std::function<void()>& meanwhile = {});
   // Lets threads that wait for an engine receive messages meanwhile, if the transport can do this. Handlers may then
   // run on these threads.
   void receive_while_waiting();
-  // Tells the scheduler that this process leaves in good order. Blocks until it has answered, at most for the silence
-  // deadline; the log says where it has not.
+  // Tells the scheduler that this process leaves in good order. Blocks until the scheduler has answered, at most for
+  // the silence deadline. Logs a warning if no answer came.
   void leave();
 
-  // Makes the scheduler publish a roster in which this worker takes part in the rounds of mode ring. Does so again if
-  // it takes part already. Returns an epoch of the roster in which it does. Blocks and throws as ask_and_wait() does.
+  // Makes the scheduler publish a new roster in which this worker takes part in the rounds of mode ring, even if it
+  // takes part already. Returns the epoch of this roster. Blocks and throws as ask_and_wait() does.
   std::uint64_t enter();
 
   int rank() const;
@@ -106,34 +106,39 @@ class Node {
 
   // Sends a request to a peer (the scheduler is PeerId{Role::kScheduler, 0}), without waiting for the answer. Returns a
   // number for cancel(). Thread-safe. The request is repeated until it is answered. Frames are shared, not copied.
-  // `on_reply` runs as handlers do. It gets the answer or the refusal. It gets a NetworkError when the peer is lost, or
-  // when this process was declared lost. A peer that is alive but slow is named in the log from time to time.
+  // `on_reply` runs as handlers do. It gets the answer, or an error if the peer refuses the request. It gets a
+  // NetworkError if the peer is lost or has left, or if this process was declared lost. The log names a peer from time
+  // to time that is alive but slow to answer.
   std::uint64_t ask(const PeerId& peer, Message request, ReplyHandler on_reply);
+  // Drops a request. Its `on_reply` will not be called, unless it already runs.
   void cancel(std::uint64_t ask);
-  // The same, but blocks for the answer, and throws the error that a ReplyHandler would get. Not within a handler.
+  // Like ask(), but blocks until the answer, and throws the error that a ReplyHandler would get. Do not call it within
+  // a handler.
   Message ask_and_wait(const PeerId& peer, Message request);
   // Would the peer read this frame of a request without a copy? See Transport::reads_in_place().
   bool reads_in_place(const PeerId& peer, const void* data, std::size_t bytes) const;
 
-  // Why this process cannot go on: it names the process whose loss the job does not survive, or says that this process
-  // was declared lost. Null until then.
+  // The error that says why this process cannot go on, for instance which process was lost or that this process was
+  // declared lost. Null until then.
   std::exception_ptr failure() const;
 
-  // This process knows that training has come to `step`. Fault plans refer to it. The scheduler names the worker that
-  // others wait for, and its step.
+  // Tells the Node that training has come to `step`. Fault plans refer to steps. The scheduler's log shows the step of
+  // a worker that others wait for.
   void reached(std::uint64_t step);
-  // Says for how many seconds this process has waited for others, or 0, where it does so without a request. Set it
-  // once.
+  // Sets a function that returns for how many seconds this process has waited for others without a request, or 0 if it
+  // does not wait. Call it once.
   void set_waiting(std::function<double()> seconds_waiting);
 
   // The number of malformed messages that were dropped.
   std::int64_t malformed() const;
 
-  // For the scheduler. Reports that the process that the launcher started as `task` has failed. Not within a handler.
+  // For the scheduler. Reports that the process with the launcher's task number `task` has failed. Do not call it
+  // within a handler.
   void ended(Role role, int task, const std::string& how);
   // Where the scheduler listens.
   const std::string& scheduler_address() const;
-  // For the scheduler. Has every live process the newest roster? Is no process left?
+  // For the scheduler. everybody_knows(): does every live process have the newest roster? everybody_left(): is no live
+  // process left?
   bool everybody_knows() const;
   bool everybody_left() const;
 

@@ -1,8 +1,9 @@
 #pragma once
 // The implementation of Node. The transport's thread delivers packets. A timer thread repeats requests and watches for
 // silence. `turn_` makes handlers run one at a time. Heartbeats have a thread of their own, because a handler or a
-// blocked log may hold the other threads up. Locks are taken in the order turn_, connect_mutex_, mutex_, then the
-// mutexes of the parts. The parts call no other code while they hold a mutex.
+// blocked log may hold the other threads up. Locks are taken in this order: turn_, connect_mutex_, the mutex of
+// Membership, then mutex_ or send_mutex_, then the mutex of another part such as PendingRequests. Of these parts, only
+// Membership calls the Node under its own mutex, to answer requests.
 
 #include <paceline/mutex.h>
 
@@ -37,7 +38,7 @@ struct Request::State {
   std::weak_ptr<Node::Impl> node;
   Message message;
   PeerId from;
-  LinkId link;  // on which it came
+  LinkId link;  // the link that the request came on
   std::atomic<bool> answered = false;
 };
 
@@ -63,7 +64,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   const bool scheduler_;
   const std::string host_;                  // for logs
   std::string scheduler_address_;           // set by start()
-  std::unique_ptr<Membership> membership_;  // of the scheduler
+  std::unique_ptr<Membership> membership_;  // null unless this process is the scheduler
   std::shared_ptr<Keyring> keyring_;        // null: a job without secrets
 
   mutable Mutex mutex_;
@@ -76,7 +77,8 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   bool leaving_ PACELINE_GUARDED_BY(mutex_) = false;
   bool given_up_ PACELINE_GUARDED_BY(mutex_) = false;  // the scheduler was silent for too long: send no more heartbeats
   std::exception_ptr failure_ PACELINE_GUARDED_BY(mutex_);
-  // What the scheduler last said: who is missing before the start; later, for whom others wait.
+  // The last text from the scheduler. Before the start, it names the missing processes. Later, it names the worker that
+  // others wait for.
   std::string waiting_ PACELINE_GUARDED_BY(mutex_);
   std::function<double()> seconds_waiting_ PACELINE_GUARDED_BY(mutex_);
   double scheduler_silent_ PACELINE_GUARDED_BY(mutex_) = 0;
@@ -84,7 +86,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
 
   PendingRequests pending_requests_;
   std::atomic<std::int64_t> malformed_total_ = 0;
-  std::atomic<std::uint64_t> step_ = 0;  // the newest that this process knows of
+  std::atomic<std::uint64_t> step_ = 0;  // newest training step that this process knows of
 
  private:
   // ---- node.cc: threads
@@ -102,7 +104,8 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void send_control(LinkId link, MessageKind kind, std::uint64_t request, std::string body = {});
   MessageHeader header(MessageKind kind, std::uint64_t request) const;
   LinkId link_to(const PeerId& peer);
-  // None if this process must first connect to the peer, which is then copied to `unconnected`.
+  // Returns the link to a peer, or 0 if there is none. Returns nullopt if this process must first connect to the peer,
+  // and then copies the peer to `unconnected`.
   std::optional<LinkId> known_link(const PeerId& peer, Peer* unconnected) const;
   void repeat_request(PendingRequests::Repeat repeat);
 
@@ -122,7 +125,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
 
   // ---- node_secrets.cc: who may say what
   void use_secrets(Transport& transport);
-  // False: the link has not proved to be the sender of the message.
+  // False if the peer of the link has not proved to be the sender of the message.
   bool is_from_its_sender(LinkId link, const Message& message) PACELINE_EXCLUDES(mutex_);
   std::string key_of(LinkId link) const;
   bool may_speak(std::uint64_t sender, LinkId link);
@@ -149,24 +152,24 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   Handlers handlers_;
   ReplyCache answers_;
   Mutex turn_;
-  std::string bound_address_;          // of a server; set by start()
+  std::string bound_address_;          // this process's address for peers; empty if it has none; set by start()
   LinkId scheduler_link_ = 0;          // set by start()
   FaultyTransport* faults_ = nullptr;  // set by start(): the transport, if it follows a fault plan
 
-  Mutex connect_mutex_;  // taken before mutex_ and send_mutex_; connecting may wait for the resolver
+  Mutex connect_mutex_;  // taken before mutex_ and send_mutex_; held while connecting, which may wait for DNS
   Mutex send_mutex_;
   std::unique_ptr<Transport> transport_ PACELINE_GUARDED_BY(send_mutex_);
-  double since_links_were_closed_ = 0;    // seconds; of the timer
-  Transport* keyed_transport_ = nullptr;  // for handlers, which no longer run when it ends; null without secrets
+  double since_links_were_closed_ = 0;    // seconds; used by the timer thread only
+  Transport* keyed_transport_ = nullptr;  // transport_, which handlers use without send_mutex_; null without secrets
 
   std::map<PeerId, LinkId> connections_ PACELINE_GUARDED_BY(mutex_);
-  std::deque<std::pair<LinkId, Message>> early_ PACELINE_GUARDED_BY(mutex_);  // of peers in a later roster
+  std::deque<std::pair<LinkId, Message>> early_ PACELINE_GUARDED_BY(mutex_);  // senders are only in a later roster
   std::size_t early_bytes_ PACELINE_GUARDED_BY(mutex_) = 0;
   Speakers speakers_;
   RejectionLog malformed_log_, refused_log_, stray_log_;
-  double next_naming_ = 0;       // of the timer's thread: seconds until it names again who holds others up
-  bool broadcast_late_ = false;  // under turn_: a change of the roster has not been sent yet
-  std::chrono::steady_clock::time_point broadcast_at_;  // under turn_: when the last one was sent
+  double next_naming_ = 0;       // used by the timer thread only: seconds before name_who_holds_up() may log again
+  bool broadcast_late_ = false;  // guarded by turn_: a change of the roster has not been sent yet
+  std::chrono::steady_clock::time_point broadcast_at_;  // guarded by turn_: when broadcast() last ran
 
   CondVar timer_wake_, heart_wake_;
   std::vector<std::function<void()>> posted_ PACELINE_GUARDED_BY(mutex_);

@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 constexpr PeerId kScheduler{Role::kScheduler, 0};
 constexpr double kProgressSeconds = 10;  // between two log lines about missing processes
 constexpr double kNamingSeconds = 10;    // between two log lines about a worker that holds others up
-constexpr int kMany = 64;                // processes of which several may leave within milliseconds
+constexpr int kMany = 64;                // jobs with at least so many processes combine changes of the roster
 
 template <class T>
 T parse(const Message& message) {
@@ -76,11 +76,11 @@ void Node::Impl::join(const std::function<void()>& meanwhile) {
                           in_seconds(config_.start_deadline_seconds),
                           "; check that it runs, and that this address and port are the ones it listens at",
                           keyring_ ? ", and that it has the same key as this process" : ""));
-      // While the scheduler lives, leave the decision to it: its error names who is missing.
+      // While the scheduler is alive, the scheduler decides: its error names the processes that are missing.
       if (late && !scheduler_ && scheduler_silent_ > config_.silence_deadline_seconds)
         throw Timeout(str("the scheduler at ", scheduler_address_, " fell silent before the start; it was ", waiting));
     }
-    // Outside our own lock: the membership calls the node while it holds its own.
+    // Do not hold mutex_ here: Membership calls the Node while it holds its own mutex.
     if (meanwhile) meanwhile();
     if (scheduler_) {
       waiting = membership_->waiting();
@@ -173,14 +173,15 @@ void Node::Impl::send_notice(LinkId link, std::uint64_t known) {
 
 void Node::Impl::broadcast() {
   for (const auto& [incarnation, link] : membership_->speakers()) may_speak(incarnation, link);
-  // First the others: what is answered because of the change comes after it.
+  // Tells the other processes before the change takes effect here. Answers that the change causes then arrive after the
+  // new roster.
   for (const auto& [link, known] : membership_->untold()) send_notice(link, known);
   apply(membership_->notice());
   broadcast_late_ = false;
   broadcast_at_ = Clock::now();
 }
 
-// When many leave at a time, each change need not be sent alone.
+// In a large job, combines changes that follow each other within a short time, for instance when many processes leave.
 void Node::Impl::broadcast_soon() {
   constexpr auto kPause = std::chrono::milliseconds(50);
   broadcast_late_ = true;
@@ -232,13 +233,13 @@ void Node::Impl::apply(RosterNotice notice) {
     const Lock lock(mutex_);
     if (notice.roster.epoch <= roster_.epoch) return;
     Roster newest = roster_;
-    if (!update(newest, notice)) return;  // the next heartbeat says which roster this process has
+    if (!update(newest, notice)) return;  // changes are missing: the next heartbeat makes the scheduler send them
     notice.roster = std::move(newest);
     for (const Peer& old : roster_.peers) {
       const Peer* now = notice.roster.find(old.id);
       if (!old.alive || (now && now->alive && now->incarnation == old.incarnation)) continue;
       gone.emplace_back(old, now && now->finished ? " has left the job" : " was lost");
-      // The number of who has left stays its own.
+      // A process that left in good order keeps its link, because it may still repeat requests.
       if (!now || !now->finished) speakers_.forget(old.incarnation);
       if (const auto connection = connections_.find(old.id); connection != connections_.end()) {
         closed.push_back(connection->second);
@@ -264,7 +265,7 @@ void Node::Impl::apply(RosterNotice notice) {
     for (const LinkId link : closed)
       if (transport_) transport_->close(link);
   }
-  if (!scheduler_ && !notice.failure.empty()) send_heartbeat();  // the scheduler waits until every process knows
+  if (!scheduler_ && !notice.failure.empty()) send_heartbeat();  // the scheduler waits until all know of the failure
   if (failed)
     fail(failed);
   else if (handlers_.on_roster)
@@ -297,14 +298,14 @@ void Node::Impl::watch_scheduler(double seconds) {
           in_seconds(config_.silence_deadline_seconds), keyring_ ? ", or it has declared this process lost" : ""))));
 }
 
-// What the scheduler says about it.
+// Returns what the scheduler says about the worker that others wait for.
 std::string Node::Impl::who_holds_up() const {
   if (scheduler_) return "";
   const Lock lock(mutex_);
   return joined_ && !waiting_.empty() ? "; " + waiting_ : "";
 }
 
-// Where the peers that were asked are not to blame, or none was asked.
+// Logs which worker holds others up, if no peer is slow to answer this process.
 void Node::Impl::name_who_holds_up(double seconds) {
   std::string text;
   std::function<double()> seconds_waiting;

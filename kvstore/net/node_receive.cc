@@ -14,14 +14,15 @@ namespace {
 
 constexpr int kMalformedBeforeHangUp = 8;
 constexpr std::size_t kMostLinksWatched = 4096;
-constexpr std::size_t kMostEarly = 1024, kMostEarlyBytes = std::size_t{32} << 20;  // the senders repeat the others
+// Limits of early_. Requests beyond them are dropped, and their senders repeat them.
+constexpr std::size_t kMostEarly = 1024, kMostEarlyBytes = std::size_t{32} << 20;
 
 bool wants_answer(MessageKind kind) {
   return kind == MessageKind::kJoin || kind == MessageKind::kHeartbeat || kind == MessageKind::kLeave ||
          kind == MessageKind::kEnter || static_cast<int>(kind) >= static_cast<int>(MessageKind::kInit);
 }
 
-// May a process of one role ask this of a process of another?
+// May a process of role `from` send a request of this kind to a process of role `to`?
 bool may_ask(Role from, Role to, MessageKind kind) {
   const int number = static_cast<int>(kind);
   if (kind == MessageKind::kLeave) return to == Role::kScheduler;
@@ -30,7 +31,7 @@ bool may_ask(Role from, Role to, MessageKind kind) {
   return from == Role::kWorker && to == Role::kScheduler;
 }
 
-// In memory, about: a message may have many frames of no bytes.
+// The approximate size of a message in memory. Every frame counts, because a message may have many empty frames.
 std::size_t bytes_of(const Message& message) {
   constexpr std::size_t kOfAFrame = 256;
   std::size_t bytes = sizeof(Message) + message.body.size();
@@ -38,7 +39,7 @@ std::size_t bytes_of(const Message& message) {
   return bytes;
 }
 
-// Which probe a peer answers: it says what the probe said.
+// The number of a probe. The answer to a probe repeats this number.
 int probe_of(const Message& message) {
   int probe = 0;
   const auto [end, error] = std::from_chars(message.body.data(), message.body.data() + message.body.size(), probe);
@@ -70,7 +71,7 @@ void Node::Impl::on_packet(LinkId link, const Packet& packet) {
   const MessageKind kind = message.header.kind;
   try {
     if (!is_from_its_sender(link, message)) return;
-    // A process that has not joined yet does not know the job's number. Membership compares the names of jobs.
+    // A process that has not joined yet does not know the job's number. Membership compares the names of jobs instead.
     const bool newcomer =
         scheduler_ && (kind == MessageKind::kJoin || kind == MessageKind::kHeartbeat || kind == MessageKind::kProbe);
     const bool joining = !scheduler_ && job == 0;
@@ -96,7 +97,7 @@ void Node::Impl::on_packet(LinkId link, const Packet& packet) {
   }
 }
 
-// A process of another release cannot read what is said to it, but it sees that the format is not its own.
+// A process of another release cannot read messages of this one, but it sees that the format is not its own.
 void Node::Impl::on_other_format(LinkId link, const std::string& why) {
   bool first = false, joining = false;
   {
@@ -141,7 +142,7 @@ void Node::Impl::on_malformed(LinkId link, const std::string& why) {
         str("dropped a malformed message from ", from, " (", malformed_total_.load(), " so far): ", why));
 }
 
-// A message that its link may not say. It is counted as a malformed one is.
+// Drops a message that must not come from this link. Counts the message as malformed.
 void Node::Impl::on_stray(LinkId link, const Message& message, const std::string& why) {
   ++malformed_total_;
   std::string from;
@@ -183,7 +184,7 @@ bool Node::Impl::is_from(LinkId link, const PeerId& peer) const {
 
 void Node::Impl::on_answer(LinkId link, Message message) {
   const std::uint64_t number = message.header.request;
-  if (number == 0) {  // not an answer: the scheduler refuses this process
+  if (number == 0) {  // not the answer to a request: the scheduler refuses this process
     if (message.header.kind == MessageKind::kRefusal && !scheduler_ && link == scheduler_link_)
       fail(error_of(message.body));
     else
@@ -199,7 +200,7 @@ void Node::Impl::on_answer(LinkId link, Message message) {
   if (message.header.kind == MessageKind::kReceived) {
     pending_requests_.received(number);
   } else if (message.header.kind == MessageKind::kResend) {
-    // Use the request's peer, not the sender of this message, which may not know its own incarnation yet.
+    // Send to the request's peer: this message may lack the incarnation of its sender.
     if (std::optional<PendingRequests::Repeat> repeat = pending_requests_.repeat(number, probe_of(message)))
       send(link_to(repeat->peer), std::move(repeat->packet));
   } else if (message.header.kind == MessageKind::kRefusal) {
@@ -259,7 +260,7 @@ void Node::Impl::on_request(LinkId link, Message message) {
     refuse(link, message, str("a ", name_of(config_.role), " does not answer this to a ", name_of(from.role)));
     return;
   }
-  // Who has left repeats requests, and makes no new acquaintance.
+  // A process that has left may repeat requests on its link, but may not bind to a new link.
   const bool is_new = finished && !keyring_ && !speakers_.link_of(sender);
   if (is_new || !may_speak(sender, link)) {
     on_stray(link, message, name_of(from) + (is_new ? " has left" : " speaks on another link"));
@@ -285,17 +286,17 @@ void Node::Impl::deliver(LinkId link, Message message, const PeerId& from) {
       if (membership_->join(request, link, key_of(link))) broadcast();
       may_speak(sender, link);
     } else if (kind == MessageKind::kLeave && scheduler_) {
-      request.reply({});  // first: when the last one has left, the scheduler ends
+      request.reply({});  // before leave(): the scheduler ends when the last process has left
       if (membership_->leave(sender)) broadcast_soon();
     } else if (kind == MessageKind::kEnter && scheduler_) {
       if (membership_->enter(sender)) broadcast();
-      request.reply({});  // in the new roster's epoch
+      request.reply({});  // after broadcast(): the header then has the new roster's epoch
     } else if (handlers_.on_request) {
       handlers_.on_request(request);
     }
   } catch (const std::exception& error) {
     request.refuse(error);
-    if (kind == MessageKind::kJoin) answers_.forget(sender);  // nothing is kept of who does not come in
+    if (kind == MessageKind::kJoin) answers_.forget(sender);  // keep nothing of a process that was refused
   }
 }
 

@@ -1,4 +1,4 @@
-// Who may say what, in a job with secrets: the key of a link decides for which process it speaks.
+// Checks who may send what. In a job with secrets, the key of a link decides for which process the link speaks.
 
 #include <paceline/error.h>
 
@@ -21,7 +21,7 @@ std::string Node::Impl::key_of(LinkId link) const {
 }
 
 bool Node::Impl::is_from_its_sender(LinkId link, const Message& message) {
-  // Only who has the job's secret can be at the other end of the link to the scheduler.
+  // The peer at the other end of the link to the scheduler has proved that it has the job's secret.
   if (!keyring_ || link == scheduler_link_) return true;
   const std::string key = key_of(link);
   const std::uint64_t sender = message.header.incarnation;
@@ -33,7 +33,7 @@ bool Node::Impl::is_from_its_sender(LinkId link, const Message& message) {
   }
   if (scheduler_ && (sender & kProvisionalIncarnation) != 0) {
     if (kind == MessageKind::kHeartbeat) return false;  // the request to join may still be on its way
-    if (kind == MessageKind::kProbe) return true;       // it asks whether that request has come
+    if (kind == MessageKind::kProbe) return true;       // asks whether the request to join has come
     proto::Join join;
     if (kind == MessageKind::kJoin && join.ParseFromString(message.body) && keyring_->let_in(key, join.proof(), sender))
       return true;
@@ -42,12 +42,12 @@ bool Node::Impl::is_from_its_sender(LinkId link, const Message& message) {
   return false;
 }
 
-// A key proves who speaks. Without keys, the first message that a process sends decides where it speaks.
+// With keys, the link has proved who speaks. Without keys, a process speaks on the link of its first message.
 bool Node::Impl::may_speak(std::uint64_t sender, LinkId link) {
   const auto speaks = keyring_ ? speakers_.bind(sender, link) : speakers_.may_speak(sender, link);
   if (speaks == Speakers::Speaks::kHereFromNow) {
     const Lock lock(send_mutex_);
-    if (transport_) transport_->keep(link);  // it is no stranger's
+    if (transport_) transport_->keep(link);  // the link belongs to a process of the job
   }
   return speaks != Speakers::Speaks::kNo;
 }
@@ -57,8 +57,8 @@ bool Node::Impl::is_of_another(std::uint64_t sender, LinkId link) const {
   return !keyring_ && bound && *bound != link;
 }
 
-// What is said to a process that may be none of this job tells nothing that the process did not say itself. With keys,
-// only members hear it, and they want to know the sender.
+// Returns the header of an answer to a process that may not belong to this job. The header contains only what the
+// process sent itself. With keys, the receiver belongs to the job and checks the sender's incarnation.
 MessageHeader Node::Impl::header_for(MessageKind kind, const Message& to) const {
   MessageHeader result{kind, to.header.job, 0, to.header.request, 0};
   if (keyring_) result.incarnation = header(kind, to.header.request).incarnation;
@@ -75,7 +75,8 @@ void Node::Impl::know_members(const Roster& roster) {
   if (transport_ && !scheduler_) transport_->close_unadmitted();
 }
 
-// Until then a lost process that wakes up is told that it is lost, and nothing else.
+// Closes the links of lost processes after a while. Until then, a lost process that sends a message is told that it was
+// declared lost.
 void Node::Impl::close_links_of_the_lost(double seconds) {
   since_links_were_closed_ += seconds;
   if (!keyring_ || since_links_were_closed_ < config_.silence_deadline_seconds) return;

@@ -1,4 +1,4 @@
-// Packets out: which link leads to a peer, and what is sent there.
+// Packets that a Node sends, and the links that lead to its peers.
 
 #include <paceline/error.h>
 #include <paceline/log.h>
@@ -11,8 +11,8 @@
 namespace paceline {
 
 void Node::Impl::send(LinkId link, Packet packet) {
-  // A frame may own the last reference to a Request, whose destructor sends an answer. `kept` delays this until
-  // send_mutex_ is released.
+  // A frame may own the last reference to a Request, whose destructor sends an answer. `kept` delays the destructor
+  // until send_mutex_ is released.
   const Packet kept = packet;
   const Lock lock(send_mutex_);
   if (transport_) transport_->send(link, std::move(packet));
@@ -47,7 +47,7 @@ std::optional<LinkId> Node::Impl::known_link(const PeerId& peer, Peer* unconnect
   return std::nullopt;
 }
 
-// The latest link to a peer. 0 while there is none: packets for link 0 are dropped.
+// Returns the link to a peer, and connects if necessary. Returns 0 if there is none: packets for link 0 are dropped.
 LinkId Node::Impl::link_to(const PeerId& peer) {
   if (!scheduler_ && peer.role == Role::kScheduler) return scheduler_link_;
   Peer unconnected;
@@ -120,7 +120,7 @@ void Node::Impl::repeat_request(PendingRequests::Repeat repeat) {
 void Node::Impl::answer(const Request::State& state, MessageKind kind, Message message) {
   message.header = header(kind, state.message.header.request);
   const std::uint64_t sender = state.message.header.incarnation;
-  // Who is not a member gets no number of this job.
+  // A process that was refused must not learn the job's number.
   const bool outsider = state.message.header.kind == MessageKind::kJoin && kind == MessageKind::kRefusal;
   if (outsider) message.header = header_for(kind, state.message);
   const LinkId link = speakers_.link_of(sender).value_or(state.link);

@@ -1,5 +1,5 @@
 #pragma once
-// Bodies of messages, which are Protocol Buffers.
+// Parses and writes the bodies of messages, which are Protocol Buffers.
 
 #include <paceline/error.h>
 
@@ -10,7 +10,7 @@
 
 namespace paceline {
 
-// Parses the body of a message. Throws Corrupt if it is no `Body`.
+// Parses the body of a message. Throws Corrupt if the body cannot be parsed as a `Body`.
 template <class Body>
 Body parse_body(const Message& message) {
   Body body;

@@ -1,7 +1,7 @@
 #pragma once
-// Runs of elements in the payload of a message. Small runs are copied and share a frame. A large run travels without a
-// copy, in a frame of its own, or in one frame with the run right before it in the same array. Every run lies in one
-// frame and begins at a multiple of 8 bytes.
+// A run is a contiguous range of elements in the payload of a message. Small runs are copied and share a frame. A large
+// run with an owner travels without a copy, in a frame of its own, or in one frame with the run right before it in the
+// same array. Every run is within one frame, at an offset that is a multiple of 8 bytes.
 
 #include <paceline/detail/host_memory.h>
 #include <paceline/error.h>
@@ -23,7 +23,7 @@ class PayloadWriter {
  public:
   // A hint: the next copied runs have about that many bytes in all.
   void reserve(std::size_t bytes) { next_capacity_ = std::clamp(bytes, kLeastRoom, kMostRoom); }
-  // Adds a run. `owner` keeps `data` alive; null: the bytes are copied.
+  // Adds a run. `owner` keeps `data` alive. If `owner` is null, or the run is small, the bytes are copied.
   void add(const void* data, std::size_t bytes, std::shared_ptr<const void> owner) {
     if (bytes == 0) return;
     if (bytes >= kLargeRun && owner) {
@@ -40,12 +40,12 @@ class PayloadWriter {
     }
     std::memcpy(room(bytes), data, bytes);
   }
-  // Where to write the next run, before finish().
+  // Returns memory for the next run. The caller writes the run there before finish().
   std::byte* room(std::size_t bytes) {
     if (!room_ || used_ + padded(bytes) > capacity_) {
       close();
       capacity_ = std::max(next_capacity_, padded(bytes));
-      // Memory is pooled by size, so few sizes leave few blocks unused.
+      // The memory pool keeps free blocks by size. Few different sizes therefore leave few blocks unused.
       if (capacity_ < kMostRoom) capacity_ = std::bit_ceil(capacity_);
       next_capacity_ = std::min(next_capacity_ * 4, kMostRoom);
       room_ = detail::allocate_host(capacity_);
@@ -60,7 +60,7 @@ class PayloadWriter {
   }
 
  private:
-  static constexpr std::size_t kLeastRoom = 1024, kMostRoom = std::size_t{1} << 20;  // one small key needs little
+  static constexpr std::size_t kLeastRoom = 1024, kMostRoom = std::size_t{1} << 20;  // small messages need little room
 
   void close() {
     if (room_ && used_ > 0) frames_.push_back({room_, room_.get(), used_});
@@ -73,13 +73,13 @@ class PayloadWriter {
   std::size_t used_ = 0, capacity_ = 0, next_capacity_ = kLeastRoom;
 };
 
-// Reads the runs of a payload. `frames` must outlive the pointers.
+// Reads the runs of a payload. `frames` must outlive the reader and the pointers that next() returns.
 class PayloadReader {
  public:
   explicit PayloadReader(const std::vector<Frame>& frames) : frames_(frames) {}
 
-  // Returns the next run, aligned to 8 bytes. Copies it if a transport did not align it. Throws Corrupt if the payload
-  // is too short.
+  // Returns the next run, aligned to 8 bytes. Copies the run if its bytes did not arrive aligned. Throws Corrupt if the
+  // payload is too short.
   const std::byte* next(std::size_t bytes) {
     if (bytes == 0) return nullptr;
     if (frame_ < frames_.size() && offset_ >= frames_[frame_].size) {
@@ -102,7 +102,7 @@ class PayloadReader {
       throw Corrupt("the payload holds more than was announced");
   }
 
-  // The copies that were made for alignment. Keep them as long as the pointers.
+  // The copies that next() made for alignment. Keep them as long as the pointers that next() returned.
   std::vector<std::unique_ptr<std::byte[]>> take_copies() { return std::move(copies_); }
 
  private:

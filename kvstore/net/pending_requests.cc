@@ -12,13 +12,13 @@
 namespace paceline {
 namespace {
 
-constexpr std::size_t kRepeatedWhole = 16 << 10;  // bytes
-constexpr double kBytesPerSecond = 100e6;         // a pessimist's network
-constexpr double kGrowth = 1.5;                   // of a pause with each repetition
+constexpr std::size_t kRepeatedWhole = 16 << 10;  // bytes of the largest request that is repeated whole
+constexpr double kBytesPerSecond = 100e6;         // a low estimate of the network's speed
+constexpr double kGrowth = 1.5;                   // factor of the pause with each repetition
 constexpr double kMostGrowth = 8, kLongestPause = 3;
 constexpr double kLongestRoundTrip = 0.5;
 constexpr double kSlowSeconds = 10;
-constexpr int kCertainRepeats = 3;  // after so many, an answer may be expected
+constexpr int kCertainRepeats = 3;  // repetitions without an answer after which a peer counts as silent
 
 double seconds_between(PendingRequests::Clock::time_point from, PendingRequests::Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -94,7 +94,8 @@ Node::ReplyHandler PendingRequests::take(std::uint64_t number) {
   const auto found = pending_requests_.find(number);
   if (found == pending_requests_.end()) return nullptr;
   traffic_[found->second.peer].unheard = 0;
-  // Of a repeated one it is not known which is answered; a late one may have waited for other workers.
+  // Only a prompt answer to a request that was sent once measures the round trip. An answer to a repeated request may
+  // belong to any repetition. A late answer may have waited for other workers.
   const double age = seconds_between(found->second.asked, Clock::now());
   if (found->second.repeats == 0 && age <= first_pause_) traffic_[found->second.peer].measured(age);
   return remove(found);

@@ -1,8 +1,8 @@
 #pragma once
-// The requests of one process that wait for an answer, and the times of their repetition. A small request is repeated
-// whole. For a large request, or one that the peer has confirmed, a probe is sent first. The pause before the first
-// repetition follows from the round trip (as in RFC 6298) and from the bytes in flight to the peer. Each repetition
-// makes the pause longer by half, up to a bound.
+// Holds the requests of one process that wait for an answer, and decides when a request is repeated. A small request is
+// repeated whole. If a request is large, or the peer has confirmed it, a probe is sent instead. The request is sent
+// whole again only if the peer then asks for it. The pause before the first repetition follows from the round trip (as
+// in RFC 6298) and from the bytes in flight to the peer. Each repetition makes the pause longer by half, up to a bound.
 
 #include <paceline/mutex.h>
 
@@ -26,8 +26,8 @@ class PendingRequests {
   struct Repeat {
     PeerId peer;
     std::uint64_t number = 0;
-    int probe = 0;  // its number, counted from 1
-    Packet packet;  // empty: probe
+    int probe = 0;  // number of the repetition, from 1
+    Packet packet;  // empty: send a probe
   };
   struct Slow {
     PeerId peer;
@@ -40,33 +40,35 @@ class PendingRequests {
   explicit PendingRequests(double first_pause) : first_pause_(first_pause) {}
 
   std::uint64_t next_number() PACELINE_EXCLUDES(mutex_);
-  // The peer that the request was sent to; none if there is no such request.
+  // Returns the peer that the request was sent to, or nullopt if there is no such request.
   std::optional<PeerId> peer_of(std::uint64_t number) const;
-  // Does this process get on? `calls` grows with each request that is added or removed. `waiting`: seconds since then,
-  // if a request is unanswered; else 0.
+  // Shows whether this process makes progress. `calls` grows with each request that is added or removed. `waiting`:
+  // seconds since `calls` last grew if a request is unanswered, else 0.
   struct Activity {
     std::uint64_t calls = 0;
     double waiting = 0;
   };
   Activity activity() const;
   void add(std::uint64_t number, const PeerId& peer, MessageKind kind, Packet packet, Node::ReplyHandler handler);
-  // Removes a request that was answered, and returns its handler; null if there is no such request.
+  // Removes a request that was answered. Returns its handler, or null if there is no such request.
   Node::ReplyHandler take(std::uint64_t number);
-  // The same for a request without an answer. It gives no measurement of the round trip.
+  // Like take(), for a request that was not answered. The round trip is not measured.
   Node::ReplyHandler cancel(std::uint64_t number);
-  // The peer holds the request and will answer it.
+  // Records that the peer has the request and will answer it.
   void received(std::uint64_t number);
-  // The peer has answered a probe: it does not know the request. Returns the whole packet. None if the request no
-  // longer waits, or was sent whole after that probe.
+  // Call it when the peer has answered a probe with kResend, because the peer does not have the request. Returns the
+  // whole packet to send. Returns nullopt if the request no longer waits, or was sent whole after that probe.
   std::optional<Repeat> repeat(std::uint64_t number, int probe);
-  // Returns what to send now. `slow` gets the peers that have not answered for ten seconds, each at most every ten
-  // seconds: the oldest request, and the number of other requests.
+  // Returns what to send now. Adds to `slow` each peer that has not answered a request for ten seconds, at most once
+  // every ten seconds. The entry describes the oldest such request and counts the others.
   std::vector<Repeat> due(std::vector<Slow>& slow);
-  // Adds `seconds` to the time in which nothing was heard of each peer that was asked several times, but for the
-  // scheduler. Returns a peer that has been silent for longer than `limit`. Where `self` and a worker of a higher rank
-  // do not reach each other, the limit for `self` is twice as long, so that one of the two gives up.
+  // Adds `seconds` to the silence of each peer that answers nothing though a request was repeated several times. Does
+  // not watch the scheduler. Returns a peer that has been silent for longer than `limit`. For a peer of the role of
+  // `self` with a higher rank, the limit is twice as long. If two workers cannot reach each other, only one of them
+  // then gives up.
   std::optional<PeerId> unheard(double seconds, double limit, const PeerId& self);
-  // Removes the requests to a peer. `why` is for instance "server 1 at hostB was lost".
+  // Removes the requests to a peer, and returns their handlers with the error. `why` is for instance "server 1 at hostB
+  // was lost".
   std::vector<Failure> fail(const PeerId& peer, const std::string& why);
   std::vector<Failure> fail_all(const std::exception_ptr& error);
 
@@ -78,22 +80,22 @@ class PendingRequests {
     std::size_t bytes = 0;
     Node::ReplyHandler handler;
     Clock::time_point asked;
-    Clock::time_point repeated;  // last
+    Clock::time_point repeated;  // time of the last repetition
     Clock::time_point repeat_at;
     double pause = 0, longest_pause = 0;
-    int repeats = 0, resent_after = 0;  // repeats before the packet was last sent whole because the peer asked
-    bool held = false;                  // by the peer
+    int repeats = 0, resent_after = 0;  // `repeats` when the peer last asked for the whole packet
+    bool held = false;                  // the peer has the request
   };
   struct Traffic {
     std::size_t bytes_in_flight = 0;
     double round_trip = 0, variation = 0;  // smoothed; 0: not known
-    double unheard = 0;                    // seconds
+    double unheard = 0;                    // seconds of silence
     Clock::time_point next_report;
 
     void measured(double seconds);
   };
 
-  // The peer has answered a repetition at once. This measures a round trip without the peer's work.
+  // Records that the peer has answered a repetition at once. This measures a round trip without the peer's work.
   void heard(const Ask& ask) PACELINE_REQUIRES(mutex_);
   void get_on() PACELINE_REQUIRES(mutex_);
   Node::ReplyHandler remove(std::map<std::uint64_t, Ask>::iterator ask) PACELINE_REQUIRES(mutex_);
@@ -102,7 +104,7 @@ class PendingRequests {
   mutable Mutex mutex_;
   std::uint64_t last_number_ PACELINE_GUARDED_BY(mutex_) = 0;
   std::uint64_t calls_ PACELINE_GUARDED_BY(mutex_) = 0;
-  Clock::time_point got_on_ PACELINE_GUARDED_BY(mutex_);  // when it last grew
+  Clock::time_point got_on_ PACELINE_GUARDED_BY(mutex_);  // when calls_ last grew
   std::map<std::uint64_t, Ask> pending_requests_ PACELINE_GUARDED_BY(mutex_);
   std::map<PeerId, Traffic> traffic_ PACELINE_GUARDED_BY(mutex_);
 };

@@ -1,5 +1,6 @@
 #pragma once
-// Numbers and bytes that nobody can guess. Thread-safe. They throw Error if the system has none.
+// Random numbers and bytes that nobody can guess. The functions are thread-safe. They throw Error if the system has no
+// random bytes.
 
 #include <cstddef>
 #include <cstdint>

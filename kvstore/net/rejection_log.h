@@ -1,5 +1,6 @@
 #pragma once
-// Log lines about what peers do wrong. A flood of them makes one line now and then, which counts the rest.
+// Logs what peers do wrong. Writes at most one line in ten seconds. The line says how many others were suppressed since
+// the last one.
 
 #include <paceline/log.h>
 #include <paceline/mutex.h>

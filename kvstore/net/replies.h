@@ -19,7 +19,7 @@ inline void reply(const Request& request, const google::protobuf::MessageLite& b
   request.reply(std::move(message));
 }
 
-// Runs `work`. If it throws, refuses the request with the error.
+// Runs `work`. If `work` throws an Error, refuses the request with this Error.
 template <class Work>
 void answer_or_refuse(const Request& request, Work work) {
   try {

@@ -4,7 +4,7 @@ namespace paceline {
 namespace {
 
 constexpr std::size_t kRecent = 64;             // answers that are kept for each sender
-constexpr std::size_t kLargestKept = 16 << 10;  // bytes of an answer
+constexpr std::size_t kLargestKept = 16 << 10;  // bytes of the largest answer that is kept
 
 }  // namespace
 

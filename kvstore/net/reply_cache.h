@@ -1,7 +1,6 @@
 #pragma once
-// What a process remembers of the requests that arrived, for each sender's incarnation. It remembers the unanswered
-// requests, so that a repetition is not delivered. It keeps the latest small answers, so that a repetition after a lost
-// answer costs no work.
+// What a process remembers of the requests that arrived, for each sender's incarnation. A repetition of an unanswered
+// request is not delivered. The latest small answers are kept, so that a repetition after a lost answer costs no work.
 
 #include <paceline/mutex.h>
 #include <paceline/transport.h>
@@ -17,10 +16,11 @@ class ReplyCache {
  public:
   enum class Known { kNew, kOpen, kAnswered };
 
-  // Looks a request up. A new request becomes open. Sets `answer` where the result is kAnswered.
+  // Looks a request up. A new request becomes open, that is, unanswered. Sets `answer` if the result is kAnswered.
   Known arrive(std::uint64_t sender, std::uint64_t request, Packet& answer);
-  // The same, but a new request does not become open.
+  // Like arrive(), but a new request does not become open.
   Known look(std::uint64_t sender, std::uint64_t request, Packet& answer) const;
+  // Records the answer to a request. Keeps small answers.
   void answered(std::uint64_t sender, std::uint64_t request, const Packet& answer);
   // Drops all entries of a sender that is lost or has left.
   void forget(std::uint64_t sender);

@@ -17,7 +17,8 @@ struct RosterNotice {
 
 proto::Roster to_proto(const RosterNotice& notice);
 RosterNotice from_proto(const proto::Roster& roster);
-// Takes the changes of `notice` over. False if changes between the two are missing.
+// Applies the changes of `notice` to `roster`. Returns false if `notice` does not continue from the epoch of `roster`,
+// so that changes are missing.
 bool update(Roster& roster, const RosterNotice& notice);
 
 std::string describe(const PeerId& id, const std::string& host);  // "server 1 at hostB"

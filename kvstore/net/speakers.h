@@ -1,6 +1,7 @@
 #pragma once
-// Which link each process speaks on. The first message that a process sends binds it to the link, and nobody else can
-// then speak in its name. Links outlive connections (transport.h), so a process keeps its link for life. Thread-safe.
+// Records on which link each process speaks. The first message that a process sends binds the process to its link. No
+// other link can then speak in the name of the process, except after bind(). Links outlive connections (transport.h),
+// so a process that reconnects keeps its link. Thread-safe.
 
 #include <paceline/mutex.h>
 #include <paceline/transport.h>
@@ -16,15 +17,17 @@ class Speakers {
  public:
   enum class Speaks { kNo, kHere, kHereFromNow };
 
-  // Does `sender` speak on `link`? It does from now on where it has spoken on none yet.
+  // Says whether `sender` speaks on `link`. Binds `sender` to `link` if it is bound to no link yet.
   Speaks may_speak(std::uint64_t sender, LinkId link);
-  // `sender` has proved that it speaks on `link`.
+  // Binds `sender` to `link`, even if it was bound to another link. Call it if `sender` has proved that it speaks on
+  // `link`.
   Speaks bind(std::uint64_t sender, LinkId link);
   // The link that `sender` is bound to.
   std::optional<LinkId> link_of(std::uint64_t sender) const;
-  // `sender` is no more.
+  // Removes the binding of `sender`, which is lost.
   void forget(std::uint64_t sender);
-  // The link was closed. Who spoke on it may come again on another. What still arrives from it is nobody's.
+  // Records that the link was closed. The process that spoke on it may bind to another link. may_speak() refuses what
+  // still arrives from the closed link.
   void closed(LinkId link);
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// One round of a codec with two rounds of messages, for one slice at the server: the proposals of the workers, what
-// they agree on, and their answers.
+// The state of one round of one slice at the server, if the codec has two rounds of messages (two_rounds.h). It holds
+// what the workers agree on, their answers, and the mean of the answers.
 
 #include <paceline/compression.h>
 #include <paceline/updater.h>
@@ -20,10 +20,11 @@ class Agreement {
   using Bytes = std::shared_ptr<const std::vector<std::byte>>;
   struct Proposal {
     Contribution contribution;
-    std::uint64_t incarnation = 0;  // of its worker
+    std::uint64_t incarnation = 0;  // of the worker that proposes
   };
 
-  // Computes what the workers agree on. Does not keep the proposals. Their codec must outlive the round.
+  // Computes what the workers agree on. The bytes of the proposals are not used afterwards. The codec of the proposals
+  // must outlive this object.
   Agreement(std::uint64_t round, const std::vector<Proposal>& proposals, std::int64_t count);
 
   std::uint64_t round() const { return round_; }
@@ -34,7 +35,7 @@ class Agreement {
   // Takes a worker's answer. Throws Corrupt if its size is wrong, or if the worker has not proposed. A second answer of
   // the worker changes nothing.
   void answer(int worker, std::uint64_t incarnation, const std::byte* data, std::size_t bytes);
-  // The worker will not answer. Changes nothing if it has answered.
+  // Removes a worker that will not answer. Changes nothing if the worker has answered.
   void abstain(int worker, std::uint64_t incarnation);
   // Calls visit(worker, incarnation) for each worker that has not answered.
   template <class Visitor>
@@ -45,7 +46,7 @@ class Agreement {
   // Computes the mean of the answers. Returns the gradients of the workers that have answered, in rank order, valid
   // until close().
   std::vector<Contribution> conclude();
-  // The round is over: frees the answers.
+  // Frees the answers when the round is over.
   void close() { members_.clear(); }
   void add_to(Digest& digest) const;
 
@@ -53,7 +54,7 @@ class Agreement {
   struct Member {
     std::uint64_t incarnation;
     Contribution contribution;
-    std::vector<std::byte> encoded;  // what was agreed on and the answer
+    std::vector<std::byte> encoded;  // the agreed bytes, then the answer; empty: no answer yet
   };
 
   std::vector<Contribution> contributions() const;

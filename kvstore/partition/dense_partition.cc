@@ -232,8 +232,8 @@ void DensePartition::apply(ReadEntry& entry, WeightSink* sink) {
     const bool overtaken = lost || answered.after(entry.request);
     const int reader = overtaken ? -1 : entry.from.worker;
     Snapshot snapshot;
-    // A worker may use either answer to a repeated request. If the policy needs pulled weights, both must have the
-    // same.
+    // A worker may use either answer to a repeated request. If the policy needs pulled weights, both answers must have
+    // the same weights.
     if (answered.is_of(entry.request) && !lost) snapshot = updater_->pulled(slice, reader);
     if (snapshot.data && !answered.has_version(snapshot.version)) snapshot = {};
     if (!snapshot.data && !read.codec && bytes < kSharedBytes && sink) {

@@ -1,9 +1,9 @@
 #pragma once
 // A partition of dense keys as a state machine. Its state is the weights, the state of their rules, the accepted
-// pushes, the open rounds, and what workers have pulled. Only apply() changes it. It reads no clock and no roster. A
-// backup that applies the entries of the log (entry.h) therefore has the same bits.
+// pushes, the open rounds, and what workers have pulled. Only apply() changes the state. apply() reads no clock and no
+// roster. A replica that applies the entries of the log (entry.h) therefore has the same bits.
 //
-// Not thread-safe: a partition belongs to one thread. Other threads may only call figures().
+// Not thread-safe: a partition belongs to one thread. Other threads may only call id(), slices() and figures().
 
 #include <paceline/updater.h>
 
@@ -28,7 +28,7 @@ namespace paceline {
 class WeightSink {
  public:
   virtual ~WeightSink() = default;
-  // A hint: small slices will need about that many bytes.
+  // A hint: the calls of room() will need about `bytes` bytes in all.
   virtual void reserve(std::size_t bytes) = 0;
   // Returns memory that apply() fills before it returns.
   virtual std::byte* room(std::size_t bytes) = 0;
@@ -37,43 +37,44 @@ class WeightSink {
 
 class DensePartition {
  public:
-  // Slices of fewer bytes are copied to WeightSink::room(), others are shared as snapshots.
+  // Raw weights of fewer bytes are copied to WeightSink::room(). WeightSink::add() gets all other weights as snapshots,
+  // and also small weights that the partition has remembered for a repeated request.
   static constexpr std::size_t kSharedBytes = 32 << 10;
 
   struct Slice {
     static constexpr std::size_t kMostBytes = (std::size_t{1} << 30) - 1;
     std::uint32_t bytes : 30;
     std::uint32_t average : 1;
-    std::uint32_t encodable : 1;  // float32 gradients: weights and gradients may travel encoded
+    std::uint32_t encodable : 1;  // float32 and not averaged: weights and gradients may travel encoded
   };
-  // A gradient that waits for its round.
+  // A gradient that is kept until its round is closed.
   struct Kept {
-    std::uint64_t incarnation = 0;  // of its worker
+    std::uint64_t incarnation = 0;  // of the worker that pushed it
     Contribution contribution;
-    std::shared_ptr<const void> owner;  // of its bytes
+    std::shared_ptr<const void> owner;  // keeps the gradient's bytes alive
   };
   struct SliceRounds : OpenRounds<Kept> {
-    // For a codec with two rounds: the agreement of the oldest round, made when all workers have proposed. It is kept
-    // until the next round's agreement.
+    // The agreement of the oldest round, if the codec has two rounds of messages (two_rounds.h). An AgreeEntry makes
+    // the agreement. It is kept until the next AgreeEntry, even after its round is closed.
     std::unique_ptr<Agreement> agreement;
-    std::map<int, std::uint64_t> answered;  // by worker: one more than the last round that applied its answer
+    std::map<int, std::uint64_t> answered;  // by worker: one more than the last round that applied the worker's answer
 
     bool agrees_on(std::uint64_t round) const { return agreement && agreement->round() == round; }
   };
   struct Figures {
     std::vector<Histogram> delays;  // of all applied pushes, by worker
-    std::int64_t refused = 0;       // by the policy
-    std::size_t pulled_bytes = 0;   // memory that remembered weights take now
+    std::int64_t refused = 0;       // gradients that the policy refused
+    std::size_t pulled_bytes = 0;   // present memory of the pulled weights that are remembered
     void add(const Figures& other);
   };
 
-  // `own`: what rules may name besides the library's policies. Throws InvalidArgument for a dtype that the store does
-  // not update.
+  // `own`: objects of the user's program that rules may name, besides the policies of the library. Throws
+  // InvalidArgument for a dtype that the store does not update.
   DensePartition(std::uint32_t id, std::span<const std::pair<SliceInfo, const void*>> slices, Extensions own = {});
 
-  // Each throws, and changes nothing, if the entry does not fit the state, for instance if there is no such slice or
-  // round. If the update itself throws, apply() passes the error on. The push then counts as taken, and the round as
-  // over.
+  // apply() throws if the entry does not fit the state, for instance if there is no such slice or round. The state is
+  // then unchanged. An AbstainEntry that does not fit changes nothing, and does not throw. If an update fails, apply()
+  // throws the error of the update. The push then still counts as taken, and the round as over.
   void apply(PushEntry& entry);
   void apply(ReadEntry& entry, WeightSink* sink = nullptr);
   void apply(SkipEntry& entry);
@@ -96,30 +97,32 @@ class DensePartition {
     return updater_->save_slice(static_cast<int>(slice), counters);
   }
 
-  // Was that push taken before? Throws InvalidArgument for a sequence number that no worker can have reached.
+  // Was this push taken before? Throws InvalidArgument for an earlier incarnation, or for a sequence number that no
+  // worker can have reached.
   bool is_taken(const WorkerIncarnation& from, std::uint64_t sequence) const;
-  // One more than the last round in which the worker pushed the slice, in this incarnation or a later one; 0: none. The
-  // round is the match nearest to `reference` (round_number.h).
+  // One more than the last step in which the worker pushed the slice, in this incarnation or a later one. 0: no such
+  // step is known. round_near() recovers the number from 32 bits, with `reference`.
   std::uint64_t contributed(const WorkerIncarnation& from, std::size_t slice, std::uint64_t reference) const;
   // The open rounds of a slice. Null if no round is open and no agreement is kept.
   const SliceRounds* find_rounds(std::size_t slice) const;
-  // The slice's next round, as round_near() finds it from `reference`; `far` if that finds none.
+  // The slice's next round: all earlier rounds are over. If find_rounds() returns null, only 32 bits of the number are
+  // kept. round_near() recovers the number from `reference`, or returns `far`.
   std::uint64_t next_round(std::size_t slice, std::uint64_t reference, std::uint64_t far) const;
   std::vector<std::uint32_t> open_slices() const;
 
   // Thread-safe.
   Figures figures() const;
-  // A hash of the whole state. Partitions that have applied the same entries have the same hash.
+  // A hash of the state. Partitions that have applied the same entries have the same hash.
   std::uint64_t digest() const;
 
-  // Sets the observer of later entries; null: none. It must outlive the partition.
+  // Sets the observer of later entries, or none if null. The observer must outlive the partition.
   void set_observer(EntryObserver* observer) { observer_ = observer; }
 
  private:
-  // The last answer to a worker for a slice, in one word.
+  // What the partition last answered to a worker's pull of a slice, in one 64-bit word.
   struct Answered {
-    static constexpr std::uint64_t kVersions = (std::uint64_t{1} << 24) - 1;  // bits that are kept of a version
-    static constexpr std::uint64_t kRequests = (std::uint64_t{1} << 40) - 1;  // and of a request's number
+    static constexpr std::uint64_t kVersions = (std::uint64_t{1} << 24) - 1;  // mask: kept bits of a version
+    static constexpr std::uint64_t kRequests = (std::uint64_t{1} << 40) - 1;  // mask: kept bits of a request's number
     std::uint64_t request : 40 = 0;
     std::uint64_t version : 24 = 0;
 
@@ -138,9 +141,9 @@ class DensePartition {
   struct Worker {
     TakenPushes taken;
     std::vector<Answered> answered;                    // by slice
-    std::vector<std::shared_ptr<const Codec>> codecs;  // by slice, of the answers; empty where none was encoded
-    // By slice: one more than the last round in which the worker pushed (see round_near()). Empty if it has pushed in
-    // none.
+    std::vector<std::shared_ptr<const Codec>> codecs;  // by slice: of the last answer; empty: no answer was encoded
+    // By slice: the low bits of one more than the last step in which the worker pushed (see round_near()). Empty if
+    // there was no such step.
     std::vector<std::uint32_t> contributed;
 
     void set_codec(std::size_t slice, std::shared_ptr<const Codec> codec) {
@@ -151,12 +154,12 @@ class DensePartition {
 
   template <class Entry>
   void log(Entry& entry);
-  // The state of the worker's latest incarnation.
+  // Returns the state of the worker's latest incarnation. If `from` is later, the state begins anew.
   Worker& worker_of(const WorkerIncarnation& from);
   void keep(const PushEntry& entry, std::size_t number, Worker& worker);
   SliceRounds& open(std::size_t slice, std::uint64_t next_round);
   SliceRounds& rounds_of(std::size_t slice, std::uint64_t round);
-  // If the slice has no open rounds, keeps only the number of its next round.
+  // If the slice has neither open rounds nor an agreement, keeps only the number of its next round.
   void rest(std::size_t slice);
   void set_next_round(std::size_t slice, std::uint64_t round);
   void remember_pulled();
@@ -167,7 +170,7 @@ class DensePartition {
   std::vector<Slice> slices_;
   std::map<int, Worker> workers_;
   std::unordered_map<std::uint32_t, SliceRounds> open_;  // by slice
-  // By slice, while it is not in `open_`: the low bits of its next round. Empty where no round was ever open.
+  // By slice: the low bits of the next round of a slice that is not in `open_`. Empty if no slice has had a round.
   std::vector<std::uint32_t> next_round_;
   std::uint64_t lsn_ = 0;
   std::vector<SliceRead> reads_;          // scratch

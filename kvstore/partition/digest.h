@@ -1,5 +1,5 @@
 #pragma once
-// A 64-bit hash of a state, for comparing two copies of it. It is not cryptographic.
+// A 64-bit hash of a state. It shows whether two copies of the state are equal. It is not cryptographic.
 
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +28,7 @@ class Digest {
   std::uint64_t value() const { return state_; }
 
  private:
-  // The finisher of SplitMix64 over the sum so far.
+  // Mixes a word into the hash with the finisher of SplitMix64.
   void mix(std::uint64_t word) {
     std::uint64_t z = (state_ ^ word) + 0x9e3779b97f4a7c15ULL;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;

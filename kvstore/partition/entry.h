@@ -1,9 +1,10 @@
 #pragma once
 // The entries of a partition's log: everything that changes a partition of dense keys or of a table. Any process that
-// applies the same entries in order, to the same initial values, gets the same bits. Entries hold decisions. The server
-// makes them, from clocks and the roster.
+// applies the same entries in order, to the same initial values, gets the same bits. Entries hold decisions, which the
+// server makes from clocks and the roster.
 //
-// Pointers in an entry are valid while the entry is applied. A partition that keeps the data also keeps `owner`.
+// Pointers in an entry are valid while the entry is applied. A partition that keeps the data also keeps the entry's
+// `owner`.
 
 #include <paceline/updater.h>
 
@@ -19,7 +20,8 @@
 
 namespace paceline {
 
-// An entry's place in the log of its partition. The term grows when the partition's primary changes (not used yet).
+// An entry's place in the log of its partition. `term` is not used yet. It will grow when another server takes over the
+// partition.
 struct EntryPlace {
   std::uint32_t partition = 0;
   std::uint64_t term = 0;
@@ -44,27 +46,27 @@ struct PushEntry {
   EntryPlace place;
   WorkerIncarnation from;
   std::uint64_t sequence = 0;  // counts the worker's pushes to this partition
-  std::uint64_t step = 0;      // of the worker
-  std::uint64_t lease = 0;     // of the data that the gradients come from; 0: none
-  // As received. `slice` is the number of the slice in the partition. apply() resolves the scalars of the gradients
-  // that it applies.
+  std::uint64_t step = 0;      // the worker's step
+  std::uint64_t lease = 0;     // not used yet: the lease of the data that the gradients come from; 0: none
+  // The gradients as received. Each names its slice by the number of the slice in the partition. apply() resolves the
+  // scalars of each gradient that it applies.
   std::span<SliceContribution> gradients;
-  // For each gradient the verdict, and the round that it is kept for. Empty: all are applied.
+  // What happens to each gradient, and the round that it is kept for. If `rounds` is empty, all gradients are applied.
   struct InRound {
     Verdict verdict = Verdict::kKept;
     std::uint64_t round = 0;
-    std::uint64_t next_round = 0;  // of the slice: all earlier rounds are over
+    std::uint64_t next_round = 0;  // the slice's next round: all earlier rounds are over
   };
   std::span<const InRound> rounds;
   std::shared_ptr<const void> owner;  // keeps the gradients and their codecs alive
   std::uint64_t refused = 0;          // set by apply(): gradients that the policy refused
 };
 
-// Weights that a worker computes from next.
+// A worker reads weights, and computes its next gradients from them.
 struct ReadEntry {
   EntryPlace place;
   WorkerIncarnation from;
-  std::uint64_t request = 0;  // a repeated request gets the same weights if that matters
+  std::uint64_t request = 0;  // a repeated request gets the same weights if the policy needs pulled weights
   struct Slice {
     std::uint32_t slice = 0;
     std::shared_ptr<const Codec> codec = nullptr;  // null: the weights are read as they are
@@ -80,8 +82,8 @@ struct SkipEntry {
   std::uint64_t next_round = 0;
 };
 
-// The mean or the sum of what is kept for a slice's oldest round is applied. Where the codec takes two rounds, of the
-// answers.
+// A slice's oldest round is closed: the mean or the sum of its gradients is applied. If the round has an agreement
+// (two_rounds.h), the workers' answers are the gradients.
 struct CloseEntry {
   EntryPlace place;
   std::uint32_t slice = 0;
@@ -90,7 +92,7 @@ struct CloseEntry {
   ResolvedScalars scalars = {};  // resolved by apply()
 };
 
-// The proposals of a slice's oldest round are complete, and become what its workers agree on.
+// The proposals of a slice's oldest round are complete. The partition computes from them what the workers agree on.
 struct AgreeEntry {
   EntryPlace place;
   std::uint32_t slice = 0;
@@ -114,7 +116,8 @@ struct AbstainEntry {
   std::uint64_t round = 0;
 };
 
-// The rules for later entries. Weights that workers have pulled count as pulled under these rules.
+// The rules for later entries. If a policy needs pulled weights, a partition of dense keys remembers the present
+// weights for each worker that has pulled them before this entry.
 struct RulesEntry {
   EntryPlace place;
   Spec optimizer;
@@ -134,7 +137,8 @@ struct WorkersEntry {
   int live = 1;
 };
 
-// A worker is lost. The partition forgets what it has pulled, and its running statistics.
+// A worker is lost or has left. The partition forgets the weights that the worker has pulled, and its running
+// statistics unless no other worker has any.
 struct LostEntry {
   EntryPlace place;
   int worker = 0;
@@ -153,24 +157,24 @@ struct RowPushEntry {
   EntryPlace place;
   WorkerIncarnation from;
   std::uint64_t sequence = 0;  // counts the worker's pushes to this partition
-  std::uint64_t step = 0;      // of the worker; the round that the rows are kept for
-  std::uint64_t lease = 0;     // of the data that the gradients come from; 0: none
+  std::uint64_t step = 0;      // the worker's step, and the round of rows that are kept
+  std::uint64_t lease = 0;     // as in PushEntry
   std::uint64_t call = 0;      // counts the worker's calls; all parts of a call have the same number
   RowGradients rows;           // as received
   std::size_t pieces = 0;      // number of parts in which the partition gets the rows of this call
   Verdict verdict = Verdict::kApplied;
-  std::uint64_t next_round = 0;       // of the partition: all earlier rounds are over
-  bool reads = false;                 // the worker gets the same rows after the update
+  std::uint64_t next_round = 0;       // the partition's next round: all earlier rounds are over
+  bool reads = false;                 // the worker also reads these rows, after the update
   std::shared_ptr<const void> owner;  // keeps the gradients alive
   RowScalars scalars = {};            // resolved by apply()
-  std::uint64_t refused = 0;          // set by apply(): rows that the policy refused
+  std::uint64_t refused = 0;          // set by apply(): number of refused rows
 };
 
-// Rows that a worker computes from next.
+// A worker reads rows, and computes its next gradients from them.
 struct RowReadEntry {
   EntryPlace place;
   WorkerIncarnation from;
-  std::uint64_t call = 0;  // a repeated call gets the same rows if that matters
+  std::uint64_t call = 0;  // a repeated call gets the same rows if the policy needs pulled weights
   std::span<const std::int64_t> ids;
 };
 
@@ -190,14 +194,14 @@ struct RowCloseEntry {
 struct RowLoadEntry {
   EntryPlace place;
   std::uint64_t incarnation = 0;  // of the worker that loads
-  std::uint64_t load = 0;         // counts its loads; entries of an earlier one change nothing
+  std::uint64_t load = 0;         // counts this worker's loads; entries of an earlier load change nothing
   std::span<const std::int64_t> ids;
   const std::uint64_t* versions = nullptr;
   const std::vector<std::pair<std::string, const std::byte*>>* arrays = nullptr;
   std::int64_t examples = 0;
 };
 
-// Sees every entry after it was applied. The scalars of the entry are then resolved.
+// Sees each entry after the partition has applied it. The scalars that the update has used are then resolved.
 class EntryObserver {
  public:
   virtual ~EntryObserver() = default;

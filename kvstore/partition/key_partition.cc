@@ -8,7 +8,7 @@
 namespace paceline {
 namespace {
 
-// More partitions per server than this balance no better.
+// More partitions per server than this do not improve the balance.
 constexpr std::int64_t kPartitionsPerServer = 16;
 constexpr std::int64_t kSmallestPartition = 16 << 10;
 constexpr std::int64_t kMostPartitions = 1 << 20;
@@ -24,7 +24,7 @@ std::int64_t target_bytes(std::int64_t total, std::int64_t servers) {
   return std::max(balanced, total / kMostPartitions);
 }
 
-// Equal pieces of at most about `most` bytes.
+// Cuts a range into equal pieces of at most about `most` bytes.
 std::vector<SliceRange> cut(const SliceRange& range, const KeyInfo& key, std::int64_t most) {
   const std::int64_t elements = range.end - range.begin;
   const std::int64_t bytes = elements * static_cast<std::int64_t>(size_of(key.dtype));

@@ -1,6 +1,6 @@
 #pragma once
-// How keys are cut: large keys into slices, slices grouped into partitions of a few megabytes. Decided once, by the
-// scheduler, from what the workers declare. Where a partition is, placement.h says.
+// Cuts large keys into slices, and groups slices into partitions of a few megabytes. The scheduler does this once for
+// each call of init, from the keys that the workers declare. placement.h says on which server a partition is.
 
 #include <paceline/dtype.h>
 #include <paceline/shape.h>
@@ -23,7 +23,7 @@ struct KeyInfo {
   Shape shape;
   bool average = false;
   std::int64_t row =
-      0;  // elements; not 0: slices are as large as a partition, and consist of whole rows if rows are short
+      0;  // elements per row; not 0: slices are as large as partitions, of whole rows if a row fits in kSliceBytes
 
   std::int64_t bytes() const { return shape.size() * static_cast<std::int64_t>(size_of(dtype)); }
   std::string describe() const;  // "float32 (2, 3)"
@@ -41,26 +41,25 @@ struct KeyPartition {
 };
 
 struct Layout {
-  std::vector<KeyInfo> keys;  // by name
+  std::vector<KeyInfo> keys;  // ordered by name
   std::vector<KeyPartition> partitions;
 };
 
 constexpr std::int64_t kPartitionBytes = std::int64_t{4} << 20;
-// The size of a slice of a large key. A message holds at least one slice. A worker packs as many slices into a message
-// as are fastest on its link.
+// A large key is cut into slices of about this size. A message holds at least one slice. A worker packs as many slices
+// into a message as are fastest on its link.
 constexpr std::int64_t kSliceBytes = std::int64_t{512} << 10;
 
-// Cuts `keys` into enough partitions that `servers` servers, which hold `held` bytes already, can share them evenly.
-// Partitions are numbered from `first_partition`.
+// Cuts `keys` into enough partitions that `servers` servers can share them evenly. The servers already hold `held`
+// bytes. Partitions are numbered from `first_partition`.
 Layout make_layout(std::vector<KeyInfo> keys, int servers, std::int64_t held, int first_partition);
-// Of each partition.
+// The bytes of each partition.
 std::vector<std::int64_t> partition_bytes(const Layout& layout);
 
-// Convert from and to messages. parse_key() throws Corrupt for values that no worker declares (shape, type, empty
-// name).
+// Convert from and to messages. parse_key() throws Corrupt for a name, type, shape or row that no worker declares.
 KeyInfo parse_key(const wire::KeyDeclaration& message);
 void write_key(const KeyInfo& key, wire::KeyDeclaration* message);
-// Throws Corrupt on ranges outside the keys.
+// Throws Corrupt for an unknown key, for a range outside its key, or for a partition number that is too large.
 KeyPartition parse_partition(const wire::PartitionPlan& message, const std::vector<KeyInfo>& keys);
 void write_partition(const KeyPartition& partition, wire::PartitionPlan* message);
 Layout parse_layout(const wire::InitReply& message);

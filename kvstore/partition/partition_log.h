@@ -1,5 +1,5 @@
 #pragma once
-// The interface of a keeper of logs for a server's partitions.
+// The interface of an object that keeps the logs of a server's partitions.
 
 #include <span>
 #include <utility>
@@ -12,8 +12,9 @@ namespace paceline {
 class PartitionLog {
  public:
   virtual ~PartitionLog() = default;
-  // A partition was made, and nothing is applied to it yet. Returns the observer of its entries, which must outlive the
-  // partition; null: none. Called on the thread that owns the partition, so several threads may call it at a time.
+  // Called for a new partition, before its first entry. Returns the observer of the partition's entries, or null for
+  // none. The observer must outlive the partition. Each call comes on the thread that owns the partition, so several
+  // calls may run at a time.
   virtual EntryObserver* begin(const DensePartition& partition,
                                std::span<const std::pair<SliceInfo, const void*>> initial) = 0;
   virtual EntryObserver* begin(const RowPartition& partition) = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// What each contribution to a round is multiplied by, and what their sum is divided by.
+// The factor of each contribution to a round, and the divisor of their sum.
 
 #include <paceline/aggregate.h>
 
@@ -13,9 +13,9 @@ namespace paceline {
 
 class RoundFactors {
  public:
-  // `examples` gives those of a contribution. One division at the end rounds less than a share for each contribution
-  // does: where the counts are alike, the mean is the sum of the gradients, divided once. Contributions without
-  // examples count alike.
+  // `examples` returns the number of examples of a contribution. The mean is divided once, at the end, because a
+  // division for each contribution would round more. If all contributions have equally many examples, even 0, they
+  // count alike: the mean is the sum of the gradients, divided by the number of contributions.
   template <class Contributions, class Examples>
   RoundFactors(const Contributions& contributions, Aggregate aggregate, Examples examples) {
     alike_ = aggregate == Aggregate::kSum ||
@@ -26,12 +26,12 @@ class RoundFactors {
       total = 0;
       for (const auto& contribution : contributions) total += std::invoke(examples, contribution);
     }
-    // To divide by a power of two is exact, and costs nothing within the factors.
+    // Division by a power of two is exact. The factors include it at no cost.
     (std::has_single_bit(static_cast<std::uint64_t>(total)) ? factor_ : divisor_) = static_cast<double>(total);
     factor_ = 1 / factor_;
   }
 
-  // Of a contribution with so many examples.
+  // The factor of a contribution with this number of examples.
   double of(std::int64_t examples) const { return alike_ ? factor_ : static_cast<double>(examples) * factor_; }
   template <class T>
   void divide(T* sum, std::int64_t count) const {

@@ -1,6 +1,7 @@
 #pragma once
-// The pushes of one worker that one partition has taken, in bounded memory: all up to a number, and some after it.
-// Some numbers never come, because their push was refused or could not be sent. The window moves on without them.
+// The sequence numbers of the pushes that one partition has taken from one worker, in bounded memory. The window holds
+// all numbers up to a floor, and some numbers above it. Some numbers never come, because their push was refused or
+// could not be sent. The window then moves past them.
 
 #include <paceline/error.h>
 
@@ -53,14 +54,15 @@ struct TakenPushes {
   std::uint64_t incarnation = 0;
   SequenceWindow window;
 
-  // Is `other` a later incarnation? If so, none of its pushes was taken yet.
+  // Begins an empty window if `other` is a later incarnation. Returns true if so.
   bool renew(std::uint64_t other) {
     if (other <= incarnation) return false;
     incarnation = other;
     window = {};
     return true;
   }
-  // Was that push taken before? Throws for a number that the worker cannot have reached.
+  // Was push `sequence` of incarnation `of` taken before? Throws InvalidArgument for an earlier incarnation, or for a
+  // number that the worker cannot have reached.
   bool holds(int worker, std::uint64_t of, std::uint64_t sequence) const {
     const bool renewed = of > incarnation;
     require(incarnation == of || renewed, "worker ", worker, " has returned since this push was sent");

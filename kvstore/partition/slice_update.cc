@@ -42,15 +42,15 @@ const T* gradient_tile(const Contribution& contribution, std::int64_t count, std
   return static_cast<const T*>(contribution.gradient) + begin;
 }
 
-// Where the new weights are copied to, and how; null: nowhere.
+// Where the new weights are copied to, and whether the copy goes past the caches. `to` null: no copy.
 template <class T>
 struct Copy {
   T* to = nullptr;
   bool past_caches = false;
 };
 
-// Gets the gradient of each tile from fill(offset, count, scratch), which returns its address, and runs the rules on
-// the tile. The thread team of the caller divides the tiles. The new weights stay in `place` unless that is null.
+// Runs the rules on each tile. fill(begin, count, scratch) returns the address of the tile's gradient. The thread team
+// of the caller shares the tiles. If `place` is not null, the new weights are written there and stay there.
 template <class T, class Fill>
 void update_tiles(Slice& slice, const SliceRules& slice_rules, const Snapshot& pulled, Fill fill, const Copy<T>& copy,
                   const std::shared_ptr<std::byte[]>& place = nullptr) PACELINE_REQUIRES(slice.mutex) {
@@ -68,9 +68,9 @@ void update_tiles(Slice& slice, const SliceRules& slice_rules, const Snapshot& p
   T* weight = reinterpret_cast<T*>(written.bytes);
   const std::int64_t count = slice.count();
   const bool corrects = rules.staleness->corrects(context);
-  // The weights as they were are needed.
+  // Do the rules read the old weights?
   const bool keeps = !rules.optimizer->replaces() || preparation.weight_decay != 0 || corrects;
-  // Nothing but the optimizer touches gradient and weights.
+  // Is the optimizer the only rule that uses the gradient and the weights?
   const bool one_pass = rules.optimizer->in_one_pass() && !preparation.changes() && !corrects;
   const auto update_range = [&](std::int64_t first, std::int64_t last) {
     alignas(64) std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> scratch, pulled_scratch;
@@ -85,7 +85,7 @@ void update_tiles(Slice& slice, const SliceRules& slice_rules, const Snapshot& p
       tile.pulled = pulled_tile(pulled, count, begin, own);
       const T* gradient = fill(begin, tile.count, scratch.data());
       if (one_pass) {
-        tile.gradient = const_cast<T*>(gradient);  // which is only read
+        tile.gradient = const_cast<T*>(gradient);  // the optimizer only reads it
         if (weight != before) tile.before = before + begin;
       } else {
         tile.gradient = scratch.data();
@@ -107,7 +107,7 @@ void update_tiles(Slice& slice, const SliceRules& slice_rules, const Snapshot& p
   };
   constexpr std::int64_t kTilesPerThread = 16;
   const std::int64_t tiles = (count + Tile<T>::kElements - 1) / Tile<T>::kElements;
-  // Rules of a user's own may throw, which a thread of the team must keep to itself.
+  // The user's own rules may throw. No exception may leave a thread of the team.
   Mutex mutex;
   std::exception_ptr failed;
   detail::parallel_ranges(tiles, kTilesPerThread, [&](std::int64_t first, std::int64_t last) {
@@ -135,7 +135,7 @@ void update_one(Slice& slice, const SliceRules& rules, const Contribution& contr
   update_tiles<T>(slice, rules, pulled, fill, {copy, slice.bytes() >= kFillsCaches});
 }
 
-// What contributions to `whole` elements make together, tile by tile.
+// Computes the sum, mean or majority vote of contributions to `whole` elements, tile by tile.
 template <class T>
 class Together {
  public:
@@ -154,7 +154,7 @@ class Together {
       const T factor = static_cast<T>(factors_.of(contribution.examples));
       const T* __restrict source =
           gradient_tile<T>(contribution, whole_, begin, {decoded.data(), static_cast<std::size_t>(count)});
-      // Sums begin at 0, not at the first summand: that makes -0 a 0.
+      // The sum begins at 0, not with the first summand, so that -0 becomes 0.
       if (std::exchange(first, false))
         for (std::int64_t i = 0; i < count; ++i) sum[i] = T(0) + factor * source[i];
       else

@@ -27,7 +27,8 @@ struct Rules {
   std::vector<std::string> state_names;  // the optimizer's, then the policy's
   std::size_t optimizer_states = 0;
 
-  // Fills in what follows from the optimizer and the policy.
+  // Sets the members that follow from the optimizer and the policy: step_size, needs_pulled, state_names and
+  // optimizer_states.
   void complete();
 };
 
@@ -41,9 +42,9 @@ class SliceStates {
     while (begin < end && has(begin)) ++begin;
     return begin == end;
   }
-  // An array that exists. Every array has `bytes` bytes.
+  // Returns an array that exists. Every array has `bytes` bytes.
   std::byte* at(std::size_t number, std::size_t bytes) const { return memory_.get() + number * padded(bytes); }
-  // Adds an array of zeros. `count`: the largest number of arrays.
+  // Returns an array, and adds it with zeros if it does not exist. `count`: how many arrays the slice may have.
   std::byte* add(std::size_t number, std::size_t bytes, std::size_t count) {
     if (!memory_) memory_.reset(new std::byte[count * padded(bytes)]());
     present_ |= std::uint64_t{1} << number;
@@ -66,7 +67,7 @@ struct Slice {
     // The versions at which the optimizer's state and the policy's began.
     std::uint64_t optimizer_began = 0, policy_began = 0;
   };
-  // Members for slices whose rules keep state.
+  // Members that only some slices need, for instance slices whose rules keep state.
   struct Extra {
     SliceStates states;
     std::vector<std::pair<int, Snapshot>> pulled;  // what each worker pulled last, if the policy needs it
@@ -93,7 +94,7 @@ struct Slice {
   bool is_average() const { return average != 0; }
   std::int64_t count() const { return end - begin; }
   std::size_t bytes() const { return static_cast<std::size_t>(count()) * size_of(dtype()); }
-  // A hint to the processor.
+  // Prefetches small weights.
   void prefetch_weight() const PACELINE_NO_THREAD_SAFETY_ANALYSIS { weight.prefetch(bytes()); }
 
   Extra& extras() PACELINE_REQUIRES(mutex) {
@@ -129,26 +130,28 @@ struct Slice {
   }
 };
 
-// What an update of a slice follows.
+// The rules and numbers that an update of a slice uses.
 struct SliceRules {
   const Rules& rules;
   const StaleContext& context;
-  double decay_factor = 1;  // UpdateStep's
+  double decay_factor = 1;  // as in UpdateStep
 };
 
-// Corrects `contribution`, which was computed from `pulled` where that is known, and updates. Copies the new weights
-// to `copy` unless that is null.
+// Corrects the contribution by the staleness policy, and updates the slice. `pulled` holds the weights that the
+// contribution was computed from, or no data if they are not known. Copies the new weights to `copy` unless that is
+// null.
 void update(Slice& slice, const SliceRules& rules, const Contribution& contribution, const Snapshot& pulled, void* copy)
     PACELINE_REQUIRES(slice.mutex);
-// Updates by the mean or the sum of the contributions.
+// Updates the slice by the mean or the sum of the contributions.
 void update_by_round(Slice& slice, const SliceRules& rules, const std::vector<Contribution>& contributions,
                      Aggregate aggregate, const RoundCopies& copies) PACELINE_REQUIRES(slice.mutex);
-// What update_by_round() applies, alone: `count` elements of float32 or float64.
+// Writes to `out` the gradient that update_by_round() would apply: `count` elements of float32 or float64.
 void add_up_round(const std::vector<Contribution>& contributions, Aggregate aggregate, std::int64_t count, DType dtype,
                   void* out);
-// The weight of an average slice is the mean of what the workers said last.
+// Takes new values of workers for an average slice. The weights of the slice become the mean of the last values of all
+// workers.
 void average(Slice& slice, std::span<const Contribution> contributions) PACELINE_REQUIRES(slice.mutex);
-// Encodes the weights, once per version.
+// Returns the encoded weights. Encodes them once for each version and codec.
 Snapshot encoded_weights(Slice& slice, const std::shared_ptr<const Codec>& codec) PACELINE_REQUIRES(slice.mutex);
 
 }  // namespace paceline

@@ -26,7 +26,7 @@ inline void copy_lines(const __m128i* from, __m128i* to, std::size_t lines) {
   for (const __m128i* const end = from + lines * (kLine / sizeof(__m128i)); from != end; ++from, ++to)
     _mm_stream_si128(to, _mm_loadu_si128(from));
 }
-// Writes a cache line with one store, so that more rows fit into the processor's store queue.
+// Writes a cache line with one store, so that more lines fit into the processor's store queue.
 [[gnu::target("avx512f")]] inline void copy_lines(const __m512i* from, __m512i* to, std::size_t lines) {
   for (const __m512i* const end = from + lines; from != end; ++from, ++to)
     _mm512_stream_si512(to, _mm512_loadu_si512(from));

@@ -142,7 +142,7 @@ class UpdaterImpl final : public Updater {
       stream_copy(weights.get(), copy, slice.bytes());
       stream_end();
     }
-    // A small slice would keep a large message alive.
+    // Adopting a small slice would keep a large message alive.
     constexpr std::size_t kKept = std::size_t{256} << 10;
     if (slice.bytes() >= kKept)
       slice.weight.adopt(std::move(weights));
@@ -307,7 +307,7 @@ class UpdaterImpl final : public Updater {
   Applied apply(int index, const Contribution& contribution, StalenessHistogram::Row& delays, void* copy) {
     Slice& slice = at(index);
     const SliceLock lock(slice.mutex);
-    // The text is made only when it is needed: a call may hold ten thousand keys.
+    // The text is made only for an error, because a call may hold ten thousand keys.
     if (contribution.version > slice.version)
       throw InvalidArgument(str("a push for '", key_of(index), "' says it was computed from version ",
                                 contribution.version, ", but the slice is at ", slice.version));
@@ -380,7 +380,7 @@ class UpdaterImpl final : public Updater {
     return nullptr;
   }
 
-  // Needs rules_mutex_.
+  // The caller must hold rules_mutex_ exclusively.
   void add(const SliceInfo& info, const void* initial) {
     require(info.dtype == DType::kFloat32 || info.dtype == DType::kFloat64, "key '", info.name, "' is ",
             name_of(info.dtype), "; the store updates float32 and float64");
@@ -394,7 +394,7 @@ class UpdaterImpl final : public Updater {
     slice.weight.assign(static_cast<const std::byte*>(initial), slice.bytes());
   }
 
-  // Needs rules_mutex_.
+  // The caller must hold rules_mutex_ exclusively.
   void install(std::shared_ptr<Rules> rules) {
     rules->complete();
     rules->factors.clear();
@@ -465,11 +465,11 @@ class UpdaterImpl final : public Updater {
     return NDArray::wrap(data, Shape{slice.count()}, slice.dtype(), std::move(owner));
   }
 
-  mutable std::shared_mutex rules_mutex_;  // shared by every use of a slice, exclusive to change rules or the list
+  mutable std::shared_mutex rules_mutex_;  // held shared to use slices, exclusively to change the rules or the list
   std::shared_ptr<Rules> rules_;
   Slab slab_;
-  std::deque<Slice> slices_;  // which never move
-  std::deque<char> names_;    // one behind the other
+  std::deque<Slice> slices_;  // elements never move
+  std::deque<char> names_;    // key names of all slices, concatenated
   int workers_ = 1;
   StalenessHistogram delays_;
   std::atomic<std::int64_t> refused_{0};

@@ -1,7 +1,8 @@
 #pragma once
 // The weights of a slice. Large weights are shared with snapshots, so that a pull copies nothing. Memory that a
 // snapshot holds is never written to. Small weights lie side by side in a slab, and their snapshots are copies. Large
-// weights may also lie in an array of the caller, which decides when to write to it. Snapshots of these are copies too.
+// weights may also be in memory of the caller, who decides when to write to it. Snapshots of such weights are copies
+// too.
 
 #include <paceline/detail/host_memory.h>
 
@@ -29,7 +30,8 @@ class Slab {
     next_ += beside;
     left_ -= beside;
     if (bytes > left_) {
-      // One chunk for all expected bytes, else each chunk is twice as large as the one before.
+      // If bytes are expected, one chunk holds them, up to kMostChunk. Otherwise each chunk is twice as large as the
+      // last, up to kUsualChunk.
       std::size_t chunk = std::clamp(2 * last_chunk_, kLeastChunk, kUsualChunk);
       if (expected_ > kLeastChunk) chunk = std::min(expected_, kMostChunk);
       expected_ -= std::min(expected_, chunk);
@@ -54,8 +56,8 @@ class Slab {
   std::size_t left_ = 0, expected_ = 0, last_chunk_ = 0;
 };
 
-// One word, because there may be millions. Not thread-safe, but any thread may release snapshots. The caller knows the
-// size, which never changes.
+// One word, because there may be millions of slices. Not thread-safe, but any thread may release snapshots. The caller
+// passes the size of the weights, which never changes.
 class Weights {
  public:
   // Memory for the next weights.
@@ -79,7 +81,7 @@ class Weights {
   }
   bool is_large() const { return (word_ & kLarge) != 0; }
   const std::byte* data() const { return is_large() ? large().bytes.get() : small(); }
-  // Prefetches the weights. Thread-safe.
+  // Prefetches small weights. Thread-safe.
   void prefetch(std::size_t size) const {
     constexpr std::size_t kLine = 64, kPrefetched = 2048;
     if (is_large()) return;
@@ -91,14 +93,15 @@ class Weights {
     if (size > 0) std::memcpy(copy.get(), data(), size);
     return copy;
   }
-  // Returns memory for the next weights: that of the present weights, unless a snapshot holds it.
+  // Returns memory for the next weights. It is new memory if a snapshot holds the present weights, or if they must not
+  // be written to. Otherwise it is the memory of the present weights.
   Next writable(std::size_t size) {
     if (!is_large()) return {small(), nullptr};
     std::shared_ptr<std::byte[]> next;
     if (large().foreign || large().bytes.use_count() != 1)
       next = detail::allocate_host(size);
     else
-      next = large().bytes;  // this increment is ordered after the release of the last snapshot
+      next = large().bytes;  // copying the pointer orders later writes after the release of the last snapshot
     return {next.get(), next};
   }
   void set(Next next) {

@@ -28,7 +28,7 @@ class ErrorFeedback final : public Codec {
       float* const kept = residual + begin;
       for (std::size_t i = 0; i < length; ++i) {
         const float left = kept[i] - sent[i];
-        // A NaN or an infinity is sent once, not for ever.
+        // A NaN or an infinity is sent once, and does not stay in the residual.
         kept[i] = left - left == 0 ? left : 0;
       }
     }

@@ -1,6 +1,6 @@
 #pragma once
-// Powers with whole exponents. They use products only, so every processor computes the same bits. std::pow does not
-// promise this.
+// Powers with whole exponents. The function only multiplies, so every processor computes the same bits. std::pow does
+// not promise this.
 
 #include <cstdint>
 

@@ -11,11 +11,11 @@ namespace paceline {
 // The modes without servers, which the backends of workers implement.
 constexpr std::array<std::string_view, 4> kModesWithoutServers{"local", "device", "gossip", "ring"};
 
-// MXNet's names, some of which ask to sum on the devices. Each is another name for the mode beside it.
+// MXNet's names of modes, each with the mode that it stands for here.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kOtherNames{
     {{"nccl", "device"}, {"dist_device_sync", "dist_sync"}, {"dist_sync_device", "dist_sync"}}};
 
-// The mode that a name means.
+// The mode that a name stands for. Names that are not in kOtherNames stand for themselves.
 inline std::string mode_name(const std::string& name) {
   for (const auto& [other, mode] : kOtherNames)
     if (name == other) return std::string(mode);

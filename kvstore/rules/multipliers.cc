@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char *kRate = "lr_mult", *kDecay = "decay_mult";
 
-// PATTERN:FACTOR
+// Parses PATTERN:FACTOR.
 Multiplier parse_multiplier(const std::string& option, const std::string& item) {
   const std::size_t colon = item.rfind(':');
   require(colon != std::string::npos && colon > 0, option, ": '", item,

@@ -104,13 +104,13 @@ void set_multipliers(Options& options, const char* key, const std::vector<Multip
     require(!one.pattern.empty() && one.pattern.find_first_of(",:+") == std::string::npos, key, ": the pattern '",
             one.pattern, "' is empty or has a ',', ':' or '+'; write '?' for such a character");
     std::string factor = number(one.factor);
-    std::erase(factor, '+');  // of an exponent
+    std::erase(factor, '+');  // removes the '+' of an exponent, because '+' joins multipliers
     text += (text.empty() ? "" : "+") + one.pattern + ":" + factor;
   }
   if (!text.empty()) options.set(key, text);
 }
 
-// The options of every optimizer, from its struct.
+// Copies the options that all optimizers share from the struct `given` to `options`.
 template <class Struct>
 void set_common(Options& options, const Struct& given) {
   options.set("lr", number(given.lr));

@@ -1,5 +1,5 @@
 #pragma once
-// Objects of the user's own beside a catalog of the library.
+// Finds objects by name, among those of the user (extensions.h) and those of a catalog of the library.
 
 #include <paceline/catalog.h>
 #include <paceline/error.h>
@@ -21,14 +21,14 @@ std::string names_of(const OwnObjects<Object>& own) {
   return names;
 }
 
-// For the many that keep the objects: null where there are none, which is nearly always.
+// Null if `own` is empty, which it nearly always is. Every partition keeps such a pointer instead of three empty maps.
 inline std::shared_ptr<const Extensions> shared(Extensions own) {
   if (own.modes.empty() && own.policies.empty() && own.codecs.empty()) return nullptr;
   return std::make_shared<const Extensions>(std::move(own));
 }
 
-// The user's own object of that name; null where it is one of the catalog's. Throws InvalidArgument, listing what is
-// known, where it is neither.
+// The user's own object of this name, or null if the name is in the catalog. Throws InvalidArgument, listing the known
+// names, if the name is in neither.
 template <class Object, class Factory>
 std::shared_ptr<const Object> own_object(const OwnObjects<Object>& own, const Catalog<Factory>& catalog,
                                          const std::string& name) {
@@ -42,7 +42,7 @@ std::shared_ptr<const Object> own_object(const OwnObjects<Object>& own, const Ca
   return nullptr;
 }
 
-// The same, or the one that the catalog makes of `options`.
+// The user's own object of this name, or an object that the catalog makes from `options`. Throws as own_object() does.
 template <class Object, class Factory>
 std::shared_ptr<const Object> make_object(const OwnObjects<Object>& own, const Catalog<Factory>& catalog,
                                           const std::string& name, const Options& options) {

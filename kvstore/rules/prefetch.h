@@ -9,8 +9,8 @@ namespace paceline {
 
 enum class Cache { kFirst, kSecond };
 
-// Prefetches at most the first eight cache lines of `bytes` bytes from `at` on. It is always inlined: gcc drops the
-// call of a function that only prefetches, because it seems to do nothing.
+// Prefetches the cache lines of the `bytes` bytes at `at`, but of at most 512 bytes. The function is always inlined.
+// Otherwise gcc drops its calls, because the function seems to do nothing.
 template <Cache kCache>
 [[gnu::always_inline]] inline void prefetch_lines(const std::byte* at, std::size_t bytes) {
   constexpr std::size_t kLine = 64, kMost = 8 * kLine;

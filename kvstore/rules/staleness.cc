@@ -7,7 +7,7 @@
 namespace paceline {
 namespace {
 
-// Several policies one after the other on the same tile.
+// Runs several policies on the same tile, one after the other.
 class Chain final : public Staleness {
  public:
   void add(const std::string& name, std::shared_ptr<const Staleness> part) {
@@ -25,7 +25,8 @@ class Chain final : public Staleness {
       if (!part.policy->accepts(context)) return false;
     return true;
   }
-  // At most one part has one: parts of the same name have the same options.
+  // All parts get the same StaleContext::factor. Only one policy of the library has a factor, and parts of the same
+  // name have the same options.
   double factor(const StaleContext& context) const override {
     for (const Part& part : parts_)
       if (const double factor = part.policy->factor(context); factor != 1) return factor;

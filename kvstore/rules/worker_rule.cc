@@ -7,7 +7,7 @@
 namespace paceline {
 namespace {
 
-// Combines momentum on gradients and prediction on pulled weights.
+// Combines a rule that adds momentum to gradients with a rule that predicts from pulled weights.
 class Both final : public WorkerRule {
  public:
   Both(std::unique_ptr<WorkerRule> momentum, std::unique_ptr<WorkerRule> prediction)

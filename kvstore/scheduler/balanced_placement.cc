@@ -12,7 +12,7 @@ class BalancedPlacement final : public PlacementPolicy {
  public:
   explicit BalancedPlacement(int servers) : loads_(static_cast<std::size_t>(servers)) {}
 
-  // Large partitions first, each on the server with the fewest bytes.
+  // Places large partitions first, each on the server with the fewest bytes.
   std::vector<int> place_keys(std::span<const std::int64_t> bytes) override {
     std::vector<std::size_t> order(bytes.size());
     std::iota(order.begin(), order.end(), std::size_t{0});

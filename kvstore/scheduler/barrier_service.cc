@@ -1,6 +1,6 @@
 // Barriers of the live workers, numbered as barrier_number.h says. A barrier is passed when every live worker has asked
-// for it, for a later barrier, or for its part of a later epoch. A worker that joins later asks for the barrier that
-// the others have reached, and continues from there.
+// for it, for a later barrier, or for its part of a later epoch. A request with number 0 asks which barrier was passed
+// last. A worker that joins later thus learns how far the others are.
 
 #include <message.pb.h>
 #include <paceline/error.h>
@@ -51,11 +51,11 @@ class BarrierService final : public SchedulerService {
   }
 
  private:
-  // The values of the workers at one barrier.
+  // The values that the workers gather at one barrier.
   struct Meeting {
     proto::Barrier body;
     std::string name, mismatch;
-    int first = 0;  // who gave the name
+    int first = 0;  // rank of the worker that gave `name`
 
     void add(int rank, const std::string& its_name, const std::string& value) {
       if (body.given().empty()) {
@@ -74,14 +74,15 @@ class BarrierService final : public SchedulerService {
     std::uint64_t number = 0;
     bool joining = false;
     Request request;
-    std::string name = {}, value = {};  // a name: it gathers, and gives the value
+    std::string name = {}, value = {};  // of all_gather(); empty name: a mere barrier
   };
   struct Worker {
     std::uint64_t reached = 0;
     std::vector<Waiting> waiting;
   };
 
-  // Somebody else answers it.
+  // A worker that asks for its part of an epoch has reached all barriers before that epoch. Returns false, so that the
+  // data service answers the request.
   bool begin_epoch(const Request& request) {
     proto::DataPart body;
     if (request.from().role != Role::kWorker || !body.ParseFromString(request.message().body)) return false;
@@ -98,7 +99,7 @@ class BarrierService final : public SchedulerService {
       const auto worker = workers_.find(incarnation);
       passed = std::min(passed, worker == workers_.end() ? 0 : worker->second.reached);
     }
-    // Workers that have already passed the barrier, or have asked for a later epoch, cannot be the leader.
+    // Only workers that wait at a barrier which is now passed can lead, and of these only workers that have weights.
     std::set<int> met;
     for (const auto& [incarnation, worker] : workers_)
       for (const Waiting& entry : worker.waiting)
@@ -115,12 +116,13 @@ class BarrierService final : public SchedulerService {
         answer(entry);
         return true;
       });
-    // No worker will ask for these barriers again.
+    // Every live worker has come to a later barrier, so none needs these values again.
     meetings_.erase(meetings_.begin(), meetings_.lower_bound(passed));
   }
 
   void answer(const Waiting& entry) const {
-    // A worker that came late may ask under another name for a barrier that the others have passed.
+    // A worker that joined late may gather under another name at a barrier that the others have passed. It gets no
+    // values.
     const auto meeting = entry.name.empty() ? meetings_.end() : meetings_.find(entry.number);
     if (meeting == meetings_.end() || (meeting->second.mismatch.empty() && meeting->second.name != entry.name))
       return answer(entry.request, entry.number);
@@ -138,10 +140,10 @@ class BarrierService final : public SchedulerService {
     reply(request, body);
   }
 
-  std::uint64_t clock_ = 0;  // the largest so far; every worker leaves a barrier with at least this
+  std::uint64_t clock_ = 0;  // largest clock so far; every worker leaves a barrier with at least this clock
   std::uint64_t passed_ = 0;
   int leader_ = 0;
-  std::set<std::uint64_t> at_start_;  // incarnations
+  std::set<std::uint64_t> at_start_;  // incarnations of the workers that were there at the start
   std::vector<std::uint64_t> live_;
   std::map<std::uint64_t, Worker> workers_;
   std::map<std::uint64_t, Meeting> meetings_;  // by barrier, until every live worker has asked for a later one

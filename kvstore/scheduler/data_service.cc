@@ -1,14 +1,14 @@
 // Records which worker delivers which positions of an epoch. Each epoch has
-//   parts       the workers that were live when the first worker asked for its part, in the order of parts
+//   parts       one for each worker that was live when the first worker asked for its part, in order of rank
 //   assigned    for each worker: the positions that it will deliver and has not committed
 //   unassigned  positions of workers that have not begun the epoch
-//   left        positions that lost workers have left, for any worker that asks
+//   left        positions for any worker that asks, such as those of lost workers
 //   done        committed positions
 //   notes       the notes of commits
-// begin() moves positions from unassigned to assigned. commit() moves them to done. The loss of a worker moves its
-// assigned positions to left, and take_over() moves them to the taker's assigned. When every worker of the epoch has
-// begun or is lost, the positions that are still unassigned go to left. Where positions are given out on request, all
-// of them begin in left.
+// begin() moves positions from unassigned to assigned. commit() moves positions from assigned to done. The loss of a
+// worker moves its assigned positions to left. take_over() moves positions from left to the caller's assigned ones.
+// When every worker of the epoch has begun or is lost, the positions that are still unassigned go to left. Where
+// positions are given out on request, all of them begin in left.
 
 #include <message.pb.h>
 #include <paceline/backend.h>
@@ -30,7 +30,8 @@
 namespace paceline {
 namespace {
 
-constexpr std::int64_t kSmallestPiece = 256;  // least positions of an answer; small, so that survivors share them
+// The least positions of an answer, unless the worker wants fewer. Small, so that the live workers share what is left.
+constexpr std::int64_t kSmallestPiece = 256;
 
 PositionSet from_proto(const proto::Ranges& ranges) {
   if (ranges.bounds_size() % 2 != 0) throw Corrupt("[data] a range without an end");
@@ -86,20 +87,20 @@ class DataService final : public SchedulerService {
     int rank = 0;
     bool begun = false;
     bool lost = false;
-    bool handed_on = false;  // lost before it began, and its positions went to `left`
+    bool handed_on = false;  // the worker was lost before it began, and its positions went to `left`
   };
   struct Epoch {
     std::vector<Part> parts;
-    bool known = false;  // the first worker has begun it
+    bool known = false;  // a worker has begun the epoch
     bool on_request = false;
     std::string order;
     PositionSet unassigned;
-    std::map<std::uint64_t, std::uint64_t> begun;   // by incarnation: the number of its last request
+    std::map<std::uint64_t, std::uint64_t> begun;   // by incarnation: the number of its last kDataBegin
     std::map<std::uint64_t, PositionSet> assigned;  // by incarnation
     PositionSet left;
-    PositionSet again;  // were assigned to lost workers, and nobody has taken them over
+    PositionSet again;  // positions of lost workers that nobody has taken over yet
     PositionSet done;
-    std::map<std::int64_t, std::string> notes;  // by the first position of their commit
+    std::map<std::int64_t, std::string> notes;  // by the first position of each commit
 
     Part* of(std::uint64_t incarnation) {
       for (Part& part : parts)
@@ -120,7 +121,7 @@ class DataService final : public SchedulerService {
     std::uint64_t number = 0;
     PieceSize size;
   };
-  struct Given {  // the last answer to take_over() of a worker
+  struct Given {  // the last answer that a worker got from take_over()
     std::uint64_t number = 0;
     proto::DataTakeOverReply body;
   };
@@ -134,7 +135,8 @@ class DataService final : public SchedulerService {
     }
     Part* mine = epoch.of(request.incarnation());
     if (!mine) {
-      // A worker takes the part too of the worker whose place it takes, if that was lost before it began.
+      // A worker gets the part of the lost worker of the same rank, if that worker had not begun the epoch and its
+      // positions were not handed on.
       for (Part& part : epoch.parts)
         if (part.rank == request.from().rank && part.lost && !part.begun && !part.handed_on) mine = &part;
       if (mine) *mine = {request.incarnation(), request.from().rank};
@@ -168,7 +170,7 @@ class DataService final : public SchedulerService {
                                 "workers with the same balance"));
     epoch.begun[request.incarnation()] = body.number();
     PositionSet& assigned = epoch.assigned[request.incarnation()];
-    if (again) {  // it left the epoch's loop, and comes back without what it had taken over
+    if (again) {  // the worker begins the epoch again, and gives back the positions that it had taken over
       PositionSet back = assigned;
       back.subtract(mine);
       epoch.left.add(back);
@@ -192,7 +194,7 @@ class DataService final : public SchedulerService {
     Epoch& epoch = epochs_[body.epoch()];
     const auto assigned = epoch.assigned.find(request.incarnation());
     if (assigned != epoch.assigned.end()) assigned->second.subtract(done);
-    epoch.left.subtract(done);  // where they were given back before this came
+    epoch.left.subtract(done);  // they may have been given back before this commit came
     epoch.done.add(done);
     if (body.has_note()) {
       if (done.empty()) throw Corrupt("[data] a note without positions");
@@ -225,7 +227,7 @@ class DataService final : public SchedulerService {
     waiting_.push_back(std::move(waiting));
   }
 
-  // Pieces shrink with what is left, so that all workers end together.
+  // Pieces shrink as fewer positions are left, so that all workers end together.
   std::int64_t size_of_piece(std::int64_t left, PieceSize size) const {
     const auto takers = static_cast<std::int64_t>(std::max<std::size_t>(1, live_.size()));
     const std::int64_t fair = left / (2 * takers);
@@ -234,7 +236,7 @@ class DataService final : public SchedulerService {
     return std::max<std::int64_t>(1, std::min(size.wanted, fair) / multiple) * multiple;
   }
 
-  // True if the request was answered. With `at_once`, the answer may be empty.
+  // True if the request was answered. Without `at_once`, an empty answer means that every position is committed.
   bool try_give(const Waiting& waiting, bool at_once) {
     const std::uint64_t taker = waiting.request.incarnation();
     Epoch& epoch = epochs_[waiting.epoch];
@@ -271,8 +273,8 @@ class DataService final : public SchedulerService {
     epoch.again.add(positions);
   }
 
-  // Call after a change. Hands on parts that nobody will begin, and answers waiting requests where this is now
-  // possible.
+  // Call it after an epoch or the roster has changed. Hands on parts that nobody will begin, and answers waiting
+  // requests where this is now possible.
   void settle() {
     for (auto& [number, epoch] : epochs_) {
       const auto never_begun = [](const Part& part) { return part.lost && !part.begun && !part.handed_on; };

@@ -1,5 +1,5 @@
 #pragma once
-// Decides on which servers new partitions go.
+// The policy that chooses the servers of new partitions.
 
 #include <paceline/row_tables.h>
 
@@ -10,18 +10,18 @@
 
 namespace paceline {
 
-// Calls come one at a time. What a function throws is what the declaration is refused with.
+// Calls come one at a time. If a function throws, the declaration is refused with the text of the error.
 class PlacementPolicy {
  public:
   virtual ~PlacementPolicy() = default;
-  // The server of each new partition of dense keys, which have these sizes.
+  // Returns the server of each new partition of dense keys. `bytes`: the sizes of these partitions.
   virtual std::vector<int> place_keys(std::span<const std::int64_t> bytes) = 0;
-  // The server of each partition of a new table.
+  // Returns the server of each partition of a new table.
   virtual std::vector<int> place_table(const TableSpec& table, int partitions) = 0;
 };
 
-// Dense keys: servers hold equal bytes. Tables: one partition after the other on the next server; where a table begins
-// follows from its name.
+// Gives every server about the same number of bytes of dense keys. Deals the partitions of a table to the servers in
+// turn. The first server follows from the table's name.
 std::unique_ptr<PlacementPolicy> make_balanced_placement(int servers);
 
 }  // namespace paceline

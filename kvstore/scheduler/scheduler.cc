@@ -40,7 +40,7 @@ class EndedFile {
   void read(const Tell& tell) {
     if (path_.empty()) return;
     if (!file_.is_open()) file_.open(path_);
-    file_.clear();  // of the end seen last time
+    file_.clear();  // clears the end-of-file state of the last call
     for (char c; file_.get(c);) {
       if (c != '\n') {
         line_ += c;
@@ -58,7 +58,7 @@ class EndedFile {
  private:
   const std::string path_;
   std::ifstream file_;
-  std::string line_;  // as much of it as is written
+  std::string line_;  // an incomplete last line, as far as it was read
 };
 
 }  // namespace
@@ -69,7 +69,7 @@ struct Scheduler::Impl {
         services(every_service(c, std::move(placement))),
         node(c, {[this](const Request& request) { on_request(request); },
                  [this](const Roster& roster) { on_roster(roster); }}) {
-    ended_file.read([](Role, int, const std::string&) {});  // of an earlier job
+    ended_file.read([](Role, int, const std::string&) {});  // skips the lines of an earlier job
     if (!config.port_file.empty()) write_port_file(config.port_file, node.scheduler_address());
   }
 
@@ -87,7 +87,7 @@ struct Scheduler::Impl {
     changed.notify_all();
   }
 
-  // Calls of on_roster() do not overlap.
+  // Needs no lock, because calls of on_roster() do not overlap.
   void write_lost_file(const Roster& roster) {
     if (config.lost_file.empty()) return;
     for (const Peer& peer : roster.peers) {
@@ -116,7 +116,7 @@ struct Scheduler::Impl {
       if (looks % 10 == 0)
         for (const auto& service : services) service->on_tick();
     }
-    // The others leave on their own; those that do not are lost after a silence.
+    // The other processes end on their own. The scheduler waits for them, but only for a limited time.
     const auto begin = std::chrono::steady_clock::now();
     const auto within = [&](double seconds) {
       return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < seconds;
@@ -158,7 +158,7 @@ struct Scheduler::Impl {
   Mutex mutex;
   CondVar changed;
   bool over PACELINE_GUARDED_BY(mutex) = false;
-  Node node;  // last: its threads use the others
+  Node node;  // last: its threads use the other members
 };
 
 Scheduler::Scheduler(const ClusterConfig& config, std::shared_ptr<PlacementPolicy> placement)

@@ -1,5 +1,5 @@
 #pragma once
-// The program of the scheduler. It assembles the job, watches its processes, and runs services that need one place. It
+// The scheduler of a job. It assembles the job, watches the processes, and runs the services that all workers share. It
 // ends when every worker and server has left, and fails when the job fails.
 
 #include <memory>
@@ -10,17 +10,18 @@
 
 namespace paceline {
 
-// A part of the scheduler's work. Calls come one at a time, from a thread of the Node or from the thread in
-// Scheduler::run(), and must not block.
+// A part of the scheduler's work. Calls of on_request() and on_roster() come one at a time, from a thread of the Node
+// or from the thread in Scheduler::run(). No function may block.
 class SchedulerService {
  public:
   virtual ~SchedulerService() = default;
-  // True: the request is of a kind that the service handles. The service answers it now or later. An error that it
-  // throws becomes the refusal.
+  // True if the service handles this kind of request. The service then answers the request now or later. If the
+  // function throws, the request is refused with the error.
   virtual bool on_request(const Request& request) = 0;
   // A process joined, left or was lost.
   virtual void on_roster(const Roster&) {}
-  // Called about once a second, possibly at the same time as the other functions. A service that uses it must lock.
+  // Called about once a second, possibly at the same time as the other functions. A service that overrides it must
+  // lock.
   virtual void on_tick() {}
 };
 
@@ -35,14 +36,14 @@ class PlacementPolicy;
 
 class Scheduler {
  public:
-  // Listens, and writes the port file. Throws NetworkError where the address cannot be had. `placement`: decides where
-  // partitions go; null: servers hold equal bytes.
+  // Listens, and writes the port file. Throws NetworkError if it cannot listen at the address. `placement` chooses the
+  // servers of new partitions; null: make_balanced_placement().
   explicit Scheduler(const ClusterConfig& config, std::shared_ptr<PlacementPolicy> placement = nullptr);
   ~Scheduler();
 
   // The "host:port" that other processes connect to.
   const std::string& address() const;
-  // Blocks until the job has ended. Throws the error that the job failed of.
+  // Blocks until the job has ended. Throws the error with which the job failed.
   void run();
 
  private:

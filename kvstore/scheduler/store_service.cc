@@ -30,41 +30,43 @@ struct Declaration {
   std::vector<KeyInfo> keys;
 };
 
-// One call of init, met by every live worker in three phases.
+// One collective call of init(), in three phases. First every worker declares its keys and gets the layout. Then one
+// worker, the sender, provides the values. In the last phase every worker says that it holds the values.
 struct InitCall {
   std::uint32_t number = 0;
-  std::map<int, Declaration> declared;
-  std::map<int, Request> waiting;  // in the phase that is open
-  std::optional<Layout> layout;    // first phase over
-  std::string mismatch;            // what every worker is told instead, once all have declared
+  std::map<int, Declaration> declared;  // by rank
+  std::map<int, Request> waiting;       // unanswered requests of the present phase
+  std::optional<Layout> layout;         // set when the first phase is over
+  std::string mismatch;                 // not empty: the error that every worker gets once all have declared
   bool refused = false;
-  std::set<int> arrived;  // second phase
+  std::set<int> arrived;  // second phase: ranks that have asked
   int sender = 0;
   std::uint32_t attempt = 0;
   bool done = false;
-  std::set<int> holding;  // third phase
+  std::set<int> holding;  // third phase: ranks that hold the values
   bool over = false;
   Clock::time_point since = Clock::now();
 };
 
-// The first rows of a table. The live worker with the lowest rank sends them when it asks; the others wait.
+// The filling of a table with its first rows. When the live worker with the lowest rank asks, it is told to send the
+// rows. The other workers wait.
 struct Filling {
   enum State { kOpen, kSending, kRefused, kDone };
   State state = kOpen;
   int sender = 0;
-  std::string why;      // refused
-  std::set<int> heard;  // of the refusal; then it is forgotten, and the table may be filled again
+  std::string why;      // the sender's error, in state kRefused
+  std::set<int> heard;  // ranks that got the refusal; when all live ones have, the table may be filled again
   std::map<int, Request> waiting;
   Clock::time_point since = Clock::now();
 };
 
 struct DeclaredTable {
   TableSpec spec;
-  int worker = 0;  // that declared it first
+  int worker = 0;  // rank that declared the table first
   Filling filling = {};
 };
 
-// The first difference between two workers' declarations, empty where they agree.
+// Describes the first difference between two workers' declarations. Empty if they agree.
 std::string difference(int rank_a, const std::vector<KeyInfo>& a, int rank_b, const std::vector<KeyInfo>& b) {
   std::map<std::string, const KeyInfo*> others;
   for (const KeyInfo& key : b) others[key.name] = &key;
@@ -165,8 +167,8 @@ class StoreService final : public SchedulerService {
  private:
   void on_init(const Request& request) PACELINE_REQUIRES(mutex_) {
     const auto body = parse_body<wire::InitRequest>(request.message());
-    // Calls come one after the other; a number far ahead is not from a worker of ours.
     if (body.call() == 0) throw Corrupt("init call 0: the first has number 1");
+    // Workers number their calls from 1. A number further ahead is not from a worker of this job.
     if (body.call() > calls_.size() + 1) throw Corrupt(str("init call ", body.call(), " comes too early"));
     InitCall& call = calls_[body.call()];
     call.number = body.call();
@@ -182,7 +184,8 @@ class StoreService final : public SchedulerService {
     if (body.values()) {
       if (!call.layout) throw InvalidArgument("a worker sent values before the keys were declared");
       if (call.done) return reply_done(request, call);
-      // A worker that knows nothing of the sender's loss has not sent its own values, even if they are to count now.
+      // A worker that has not heard of the former sender's loss has not sent its values, even if it is the sender now.
+      // Tell it the present sender.
       if (static_cast<int>(body.sender()) != call.sender) return reply_layout(request, call);
       call.arrived.insert(rank);
       call.waiting.insert_or_assign(rank, request);
@@ -197,7 +200,7 @@ class StoreService final : public SchedulerService {
     finish_declarations(call);
   }
 
-  // A worker that returned, or a repeated request: the keys are known.
+  // Answers a worker that declares keys after the layout was made: a returned worker, or a repeated request.
   void declare_late(const Request& request, const wire::InitRequest& body, const InitCall& call) const
       PACELINE_REQUIRES(mutex_) {
     const int rank = request.from().rank;
@@ -254,7 +257,7 @@ class StoreService final : public SchedulerService {
     call.layout = std::move(layout);
   }
 
-  // The next `count` partitions of a group.
+  // Places the next `count` partitions of a group.
   void place(PartitionGroup group, std::size_t count, const std::vector<int>& servers) PACELINE_REQUIRES(mutex_) {
     require(servers.size() == count, "the placement policy names ", servers.size(), " servers for ", count,
             " partitions");
@@ -310,7 +313,7 @@ class StoreService final : public SchedulerService {
     go_on(filling);
   }
 
-  // Answers those who need not wait any longer.
+  // Answers the workers that need not wait any longer.
   void go_on(Filling& filling) PACELINE_REQUIRES(mutex_) {
     if (filling.state == Filling::kRefused) {
       std::erase_if(filling.waiting, [&](const auto& entry) {
@@ -348,7 +351,8 @@ class StoreService final : public SchedulerService {
     return {};
   }
 
-  // The sender arrives when the servers have its values. If it is lost before, the next one sends.
+  // The sender's request says that its values are in place. If the sender is lost before that, the live worker with the
+  // lowest rank becomes the sender.
   void finish_values(InitCall& call) PACELINE_REQUIRES(mutex_) {
     if (!call.layout || call.done || live_.empty()) return;
     const bool sender_lives = std::binary_search(live_.begin(), live_.end(), call.sender);
@@ -378,7 +382,8 @@ class StoreService final : public SchedulerService {
     for (const auto& [rank, request] : waiting) reply_done(request, call);
   }
 
-  // Without servers the values are at the sender, and at those who hold them.
+  // Without servers, only the sender and the workers in `holding` have the values. One of these workers replaces a lost
+  // sender. If there is none, the second phase starts again.
   void replace_sender(InitCall& call) PACELINE_REQUIRES(mutex_) {
     if (!call.holding.empty()) {
       call.sender = *call.holding.begin();
@@ -435,13 +440,13 @@ class StoreService final : public SchedulerService {
   std::map<int, std::uint64_t> incarnations_ PACELINE_GUARDED_BY(mutex_);
   std::map<std::uint32_t, InitCall> calls_ PACELINE_GUARDED_BY(mutex_);
   std::set<std::string> known_keys_ PACELINE_GUARDED_BY(mutex_);
-  std::string mode_ PACELINE_GUARDED_BY(mutex_);  // of the first worker
+  std::string mode_ PACELINE_GUARDED_BY(mutex_);  // the mode that the first worker declared
   int mode_from_ PACELINE_GUARDED_BY(mutex_) = 0;
   int partitions_ PACELINE_GUARDED_BY(mutex_) = 0;      // of dense keys
   std::int64_t bytes_ PACELINE_GUARDED_BY(mutex_) = 0;  // of dense keys
   std::map<PartitionGroup, DeclaredTable> tables_ PACELINE_GUARDED_BY(mutex_);
   std::map<std::uint32_t, std::pair<int, std::string>> rules_
-      PACELINE_GUARDED_BY(mutex_);  // call -> who said it first, what
+      PACELINE_GUARDED_BY(mutex_);  // call -> rank that set the optimizer first, and its text
   Clock::time_point named_ PACELINE_GUARDED_BY(mutex_) = Clock::now();
 };
 

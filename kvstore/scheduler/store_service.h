@@ -1,5 +1,5 @@
 #pragma once
-// The scheduler's part of the store: where workers agree on keys and tables, their layout and placement, the mode and
+// The scheduler's part of the store. Here workers agree on keys and tables, their layout and placement, the mode and
 // the optimizer.
 
 #include "placement_policy.h"
@@ -7,8 +7,8 @@
 
 namespace paceline {
 
-// kInit, kPlaceTables, kFillTable and kSetOptimizer. Where workers wait for others longer than `silence_seconds`, the
-// log names whom they wait for. `policy`: places partitions; null: the balanced one.
+// Handles kInit, kPlaceTables, kFillTable and kSetOptimizer. If workers wait for others longer than `silence_seconds`,
+// the log names the others. `policy` places partitions; null: make_balanced_placement().
 std::unique_ptr<SchedulerService> make_store_service(int servers, double silence_seconds,
                                                      std::shared_ptr<PlacementPolicy> policy = nullptr);
 

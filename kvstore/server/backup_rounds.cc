@@ -1,6 +1,6 @@
-// Rounds that do not wait for the slowest few workers (mode dist_sync:backup=b). Each slice has its own rounds, and one
-// of them is open at a time. A gradient for a closed round was computed from older weights than the slice has: it is
-// late.
+// Rounds that do not wait for the slowest few workers (mode dist_sync:backup=b). Each slice has its own rounds, and at
+// most one of them is open. A gradient that was computed from an older version of the slice has missed its round, so it
+// is late.
 #include <algorithm>
 
 #include "rounds.h"
@@ -33,7 +33,8 @@ class BackupRounds final : public RoundSequencer {
     const DensePartition::SliceRounds* const rounds = partition.state.find_rounds(slice);
     if (!rounds || rounds->empty()) return;
     Watch& watch = partition.watches[slice];
-    // A worker that has ended a step since the opening, without a push of this key, does not contribute.
+    // A worker that has ended a step since the round opened, without a push of this slice, is not expected to
+    // contribute.
     const auto misses = [&](int worker, std::uint64_t clock) {
       return clock <= std::max(partition.state.contributed({worker, 0}, slice, clock), watch.clocks_at_opening[worker]);
     };

@@ -13,10 +13,10 @@ namespace paceline {
 
 class CodecCache {
  public:
-  // `own`: what workers may name besides the library's codecs.
+  // `own`: the user's codecs, which workers may name besides those of the library.
   explicit CodecCache(Extensions own) : own_(std::move(own)) {}
 
-  // Throws Corrupt where that is no codec, or too many different ones were named.
+  // Throws Corrupt if `text` names no codec, or if too many different codecs were named.
   const std::shared_ptr<const Codec>& at(const std::string& text) {
     const auto found = codecs_.find(text);
     if (found != codecs_.end()) return found->second;

@@ -1,5 +1,6 @@
 #pragma once
-// A round that could not be applied, until all workers that it concerns have heard of it. Belongs to a shard's thread.
+// Keeps the error of rounds that could not be applied, until every contributor has got the error and a later round has
+// succeeded. Belongs to a shard's thread.
 
 #include <cstdint>
 #include <exception>
@@ -12,16 +13,17 @@ namespace paceline {
 
 class FailedRounds {
  public:
-  // A round has failed. add() names each worker that contributed to it.
+  // A round has failed with `error`. Call add() for each worker that contributed to the round.
   void fail(std::exception_ptr error) {
     error_ = std::move(error);
     last_ = true;
   }
   void add(const WorkerIncarnation& contributor) { unheard_[contributor.worker] = contributor.incarnation; }
-  // A later round was applied: only those that contributed to the failed one still have to hear of it.
+  // A later round was applied. From now on only contributors to the failed round get the error.
   void recover() { last_ = false; }
 
-  // The error to refuse a call of the worker with; null: none. A pull is refused after a failed round, whoever asks.
+  // Returns the error to refuse a worker's call with; null: none. A contributor gets the error once. Every pull gets
+  // the error until a later round succeeds.
   std::exception_ptr hear(const WorkerIncarnation& from, bool pulls) {
     const auto found = unheard_.find(from.worker);
     const bool contributed = found != unheard_.end() && found->second == from.incarnation;
@@ -32,8 +34,8 @@ class FailedRounds {
 
  private:
   std::exception_ptr error_;
-  bool last_ = false;                     // no later round was applied
-  std::map<int, std::uint64_t> unheard_;  // worker -> incarnation
+  bool last_ = false;                     // the latest round has failed
+  std::map<int, std::uint64_t> unheard_;  // contributors that have not got the error: worker -> incarnation
 };
 
 }  // namespace paceline

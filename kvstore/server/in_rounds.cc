@@ -1,5 +1,5 @@
 // Rounds that wait for every live worker. Round r holds the pushes of the workers' step r. The clocks show which rounds
-// have passed without contributions. The partition learns of these with the next push.
+// have passed without contributions. The next push tells the partition about these rounds.
 #include <paceline/error.h>
 
 #include <algorithm>
@@ -26,12 +26,12 @@ class InRounds final : public RoundSequencer {
   bool waits_for(const Waiting& waiting, std::uint32_t slice) const override;
   void answer_asking(ServedPartition& partition, std::uint32_t slice) override;
 
-  // The first round of the slice, near `round`, that is not over. A round without contributions is over when every
-  // worker is past it.
+  // Returns the first round of the slice that is not over. `round`: a round near it (round_number.h). A round without
+  // contributions is over when every worker is past it.
   std::uint64_t next_round(const DensePartition& state, std::uint32_t slice, std::uint64_t round) const;
   enum class Begun { kDone, kNeedless, kFailed };
-  // Turns complete proposals into an agreement. Needless if the codec has one round. If it fails, the round is over
-  // without an update.
+  // Turns the complete proposals of the oldest round into an agreement. Returns kNeedless if the codec has one round of
+  // messages. If the agreement fails, the round ends without an update.
   static Begun begin_agreement(ServedPartition& partition, std::uint32_t slice);
   bool answers_are_missing(const Agreement& agreement) const;
 };
@@ -78,12 +78,12 @@ void InRounds::advance(ServedPartition& partition, std::uint32_t slice) {
     }
     if (answers_are_missing(*rounds->agreement)) return;
     close(partition, slice);
-    answer_asking(partition, slice);  // the next agreement takes the place of this one
+    answer_asking(partition, slice);  // now, because the next agreement replaces this one
   }
 }
 
 bool InRounds::waits_for(const Waiting& waiting, std::uint32_t slice) const {
-  // A worker that is past its last step, or lost, waits for the others no more than they for it.
+  // No pull waits while no worker contributes, because the missing rounds may never complete.
   if (!shard_.clocks.slowest()) return false;
   const std::uint64_t need = request_of(waiting).need();
   return next_round(partition_of(waiting).state, slice, need) < need;
@@ -155,7 +155,8 @@ void InRounds::answer_asking(ServedPartition& partition, std::uint32_t slice) {
     wire::AgreeReply body;
     Agreement::Bytes bytes;
     if (asking.round < next_round(partition.state, slice, asking.round)) {
-      // A worker asks about one round at a time: its last.
+      // `answered` keeps only each worker's last round. This is enough, because a worker asks about its last round
+      // only.
       const auto answered =
           rounds ? rounds->answered.find(asking.request.from().rank) : decltype(rounds->answered.end()){};
       const bool applied = rounds && answered != rounds->answered.end() && answered->second == asking.round + 1;

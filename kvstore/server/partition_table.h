@@ -1,5 +1,6 @@
 #pragma once
-// The partitions of a server. Only its shard may use a ServedPartition. Other threads may read sizes and figures.
+// The partitions of a server. Only the shard that owns a ServedPartition may use it. Other threads may read its sizes
+// and figures.
 
 #include <paceline/error.h>
 #include <paceline/mutex.h>
@@ -19,7 +20,7 @@ class PartitionTable {
     const auto found = partitions_.find(id);
     return found == partitions_.end() ? nullptr : found->second.get();
   }
-  // Throws Corrupt where there is none.
+  // Throws Corrupt if there is no such partition.
   ServedPartition& at(std::uint32_t id) const {
     ServedPartition* partition = find(id);
     if (!partition)

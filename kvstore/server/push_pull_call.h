@@ -26,12 +26,12 @@ struct PushedSlice {
 };
 
 struct PushPullCall final : ServedCall {
-  // The answer of the shard of one partition.
+  // The request's part for one partition, and the answer of the partition's shard.
   struct Part {
     ServedPartition* partition = nullptr;
     std::vector<PushedSlice> gradients;
     std::vector<std::uint64_t> versions;       // of the pulled slices
-    std::vector<std::uint64_t> encoded_bytes;  // of the encoded slices
+    std::vector<std::uint64_t> encoded_bytes;  // of the pulled slices that are encoded
     PayloadWriter payload;
   };
 
@@ -42,7 +42,8 @@ struct PushPullCall final : ServedCall {
 
   using ServedCall::ServedCall;
   WorkerIncarnation from() const { return {worker(), request.incarnation()}; }
-  // The codec of a number; null for 0.
+  // Returns codec `number` of the request, counted from 1; null for 0. Throws Corrupt if the request names fewer
+  // codecs.
   std::shared_ptr<const Codec> codec(std::uint32_t number) const;
 
  protected:

@@ -11,7 +11,7 @@
 namespace paceline {
 namespace {
 
-// A slice that is named twice in one push; none: no slice is.
+// Returns a slice that the push names twice, or none.
 std::optional<int> named_twice(std::span<const SliceContribution> gradients) {
   const auto ascends = [](const SliceContribution& a, const SliceContribution& b) { return a.slice >= b.slice; };
   if (std::adjacent_find(gradients.begin(), gradients.end(), ascends) == gradients.end()) return {};
@@ -27,14 +27,14 @@ void RoundSequencer::push(Pushed& pushed) {
   try {
     place_all(pushed);
   } catch (const std::exception&) {
-    // Nothing of it counts, but its number is taken: the worker does not use it again.
+    // The push has no effect, but its number counts as taken, because the worker does not use the number again.
     pushed.entry.gradients = {};
     pushed.partition.state.apply(pushed.entry);
     throw;
   }
   pushed.entry.rounds = places_;
   pushed.partition.state.apply(pushed.entry);
-  // The push counts, even if its call is refused for an earlier round.
+  // The push counts, even if its call is refused because an earlier round failed.
   if (!pushed.partition.failures.empty())
     for (const SliceContribution& gradient : pushed.entry.gradients)
       fails(pushed.call, pushed.partition, static_cast<std::uint32_t>(gradient.slice), false);
@@ -50,7 +50,7 @@ void RoundSequencer::push(Pushed& pushed) {
     }
   }
   end_scratch(places_);
-  // First all rounds, so that a pull of many slices is looked at when it need not wait any more.
+  // Advance all rounds before answering. Otherwise a pull of many slices would be checked while it must still wait.
   for (const std::uint32_t slice : kept) advance(pushed.partition, slice);
   for (const std::uint32_t slice : kept) answer_waiting(pushed.partition, slice);
 }
@@ -134,7 +134,7 @@ void RoundSequencer::answer_waiting(ServedPartition& partition, std::uint32_t sl
   Watch& watch = found->second;
   std::vector<Waiting> waiting;
   waiting.swap(watch.pulls);
-  for (Waiting& entry : waiting) pull(std::move(entry));  // which may add watches
+  for (Waiting& entry : waiting) pull(std::move(entry));  // pull() may add watches
   if (watch.empty()) partition.watches.erase(slice);
   constexpr std::size_t kFew = 128;
   if (partition.watches.empty() && partition.watches.bucket_count() > kFew) partition.watches.rehash(0);

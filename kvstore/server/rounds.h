@@ -18,7 +18,7 @@ class RoundSequencer : public Sequencer {
  protected:
   using Watch = ServedPartition::Watch;
 
-  // The round of gradient number `number` of the push, or that the gradient is late. Throws the error to refuse it
+  // Decides the verdict and the round of gradient number `number` of the push. Throws the error to refuse the push
   // with.
   virtual PushEntry::InRound place(const Pushed& pushed, std::size_t number) = 0;
   // Closes the complete rounds of the slice.
@@ -28,15 +28,15 @@ class RoundSequencer : public Sequencer {
   // Answers workers that ask for agreements.
   virtual void answer_asking(ServedPartition&, std::uint32_t) {}
 
-  // Applies the oldest round. If the update throws, the next call of each worker that contributed is refused with the
-  // error. So are all pulls of the slice, until a round of it succeeds.
+  // Applies the oldest round. If the update throws, the next call of each contributor that names the slice is refused
+  // with the error. All pulls of the slice are refused, too, until a later round succeeds.
   void close(ServedPartition& partition, std::uint32_t slice);
-  // A round has failed with the current exception, `error`. Logs it, and keeps it for calls to be refused with.
+  // Handles a round that failed with the current exception, `error`. Logs the error, and keeps it to refuse calls with.
   static void note_failure(ServedPartition& partition, std::uint32_t slice, std::uint64_t round,
                            const std::vector<WorkerIncarnation>& contributors, const std::exception& error);
   void answer_waiting(ServedPartition& partition, std::uint32_t slice);
-  // How many workers have contributed, and how many contributions the round can still expect: these, and those of the
-  // live workers that are missing.
+  // Counts the contributions to the oldest round. The round expects these, and one more from each running worker
+  // without a contribution for which misses(worker, clock) is true.
   template <class Misses>
   Round state_of(const DensePartition::SliceRounds& rounds, Misses misses) const {
     Round round{static_cast<int>(rounds.contributions().size()), 0};
@@ -52,13 +52,14 @@ class RoundSequencer : public Sequencer {
   void push(Pushed& pushed) final;
   void place_all(const Pushed& pushed);
   void pull(Waiting waiting) final;
-  // Refuses the call if it names a slice whose failed round its worker has to hear of.
+  // Fails the call if a round of the slice has failed and the worker must get the error. Returns true if so. `pulls`:
+  // the call pulls the slice. The second overload checks all slices that the call pulls.
   static bool fails(const std::shared_ptr<PushPullCall>& call, ServedPartition& partition, std::uint32_t slice,
                     bool pulls);
   static bool fails(const Waiting& waiting);
 
   std::vector<PushEntry::InRound> places_;       // of one part; reused to avoid allocations
-  std::vector<WorkerIncarnation> contributors_;  // to the round that is closed; likewise
+  std::vector<WorkerIncarnation> contributors_;  // to the round that close() applies; reused, too
 };
 
 }  // namespace paceline

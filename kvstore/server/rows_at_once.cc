@@ -1,4 +1,5 @@
-// Each push of rows is applied as it comes. The mode may hold pulls back, by how far the worker is ahead of the others.
+// Each push of rows is applied as it arrives. The mode may hold pulls back if the worker is too far ahead of the
+// others.
 #include <optional>
 #include <utility>
 

@@ -1,4 +1,4 @@
-// Rounds of rows that wait for every live worker: round number r holds what the workers push in their step r.
+// Rounds of rows that wait for every live worker. Round r holds the pushes of the workers' step r.
 #include <paceline/error.h>
 #include <paceline/log.h>
 
@@ -19,13 +19,12 @@ class RowsInRounds final : public RowSequencer {
  private:
   void push(Waiting& pull, RowPushEntry& entry) override;
   void pull(Waiting waiting) override;
-  // The round after those that are over, by the clocks, too: one that nobody contributed to is over when every worker
-  // is past it.
+  // Returns the first round that is not over. A round without contributions is over when every worker is past it.
   std::uint64_t next_round(const RowPartition& state) const;
   void advance(ServedRows& served);
   void answer_waiting(ServedRows& served);
 
-  std::set<ServedRows*> active_;  // with rounds or pulls that wait
+  std::set<ServedRows*> active_;  // partitions with open rounds or waiting pulls
 };
 
 void RowsInRounds::push(Waiting& pull, RowPushEntry& entry) {
@@ -33,7 +32,7 @@ void RowsInRounds::push(Waiting& pull, RowPushEntry& entry) {
   try {
     served.state.expect_contribution(entry.from, entry.step, entry.call);
   } catch (const Error&) {
-    // Nothing of it counts, but its number is taken: the worker does not use it again.
+    // The push has no effect, but its number counts as taken, because the worker does not use the number again.
     entry.rows.ids = {};
     served.state.apply(entry);
     throw;
@@ -42,7 +41,7 @@ void RowsInRounds::push(Waiting& pull, RowPushEntry& entry) {
   entry.next_round = next_round(served.state);
   entry.verdict = entry.step < entry.next_round ? Verdict::kLate : Verdict::kKept;
   served.state.apply(entry);
-  // The push counts, even if its call is refused for an earlier round.
+  // The push counts, even if its call is refused because an earlier round failed.
   if (const std::exception_ptr error = served.failed.hear(entry.from, false)) pull.call->fail(error);
   if (entry.verdict == Verdict::kLate) {
     shard_.late += static_cast<std::int64_t>(entry.rows.ids.size());
@@ -88,7 +87,7 @@ void RowsInRounds::advance(ServedRows& served) {
       for (const WorkerIncarnation& contributor : contributors) served.failed.add(contributor);
     }
   }
-  // Keep rounds that have passed without contributions, because clocks may go back.
+  // Record that rounds without contributions have passed, because the lowest clock may drop.
   if (RowSkipEntry skip{{}, next_round(state)}; skip.next_round > state.rounds().next_round) state.apply(skip);
   if (state.rounds().empty() && served.waiting.empty()) active_.erase(&served);
 }
@@ -104,7 +103,7 @@ void RowsInRounds::pull(Waiting waiting) {
   if (reads(waiting)) {
     const std::uint64_t need = need_of(waiting);
     advance(served);
-    // A worker that is past its last step, or lost, waits for the others no more than they for it.
+    // No pull waits while no worker contributes, because the missing rounds may never complete.
     if (served.state.rounds().next_round < need && shard_.clocks.slowest()) {
       active_.insert(&served);
       shard_.gate.hold(waiting, need);

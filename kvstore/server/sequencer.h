@@ -23,16 +23,18 @@ class Sequencer {
   struct Context {
     const WorkerClocks& clocks;
     PullGate& gate;
-    std::atomic<std::int64_t>& late;  // pushes that came after their round was closed
+    std::atomic<std::int64_t>& late;  // gradients that came after their round was closed
   };
 
   Sequencer(std::shared_ptr<const Mode> mode, const Context& shard) : mode_(std::move(mode)), shard_(shard) {}
   virtual ~Sequencer() = default;
   Sequencer(const Sequencer&) = delete;
 
-  // Takes the gradients of a part, and answers its pulls or holds them back. Throws the error to refuse the call with.
+  // Takes the gradients of a part, and answers its pulls or holds them back. If this fails, the call is refused with
+  // the error.
   void run(const std::shared_ptr<PushPullCall>& call, int part);
-  // A worker asks for the agreement of a round, or gives its answer and asks for the mean of the answers.
+  // Handles kAgree, for a codec with two rounds of messages. The worker asks what a round has agreed on, sends its
+  // answer, or abstains.
   virtual void agree(const Request& request, const wire::AgreeRequest& message, ServedPartition& partition);
   // Clocks or the roster have changed. Checks everything that waits. Drops pulls of workers that are gone.
   virtual void reconsider(const Partitions& partitions) = 0;
@@ -48,7 +50,7 @@ class Sequencer {
   virtual void push(Pushed& pushed) = 0;
   // Answers the pulls of a part, or holds the part back.
   virtual void pull(Waiting waiting) = 0;
-  // Can the rounds of this mode use a codec with two rounds?
+  // Can the rounds of this mode use a codec with two rounds of messages (two_rounds.h)?
   virtual bool agrees() const { return false; }
 
   static ServedPartition& partition_of(const Waiting& waiting) {

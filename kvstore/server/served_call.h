@@ -1,5 +1,5 @@
 #pragma once
-// The common parts of pushes and pulls, of slices and of rows, at a server.
+// What pushes and pulls have in common at a server, for slices and for rows.
 
 #include <paceline/error.h>
 #include <paceline/mode.h>
@@ -16,23 +16,25 @@
 
 namespace paceline {
 
-// Throws Corrupt unless a push may carry so many examples. The examples of all pushes are added up.
+// Throws Corrupt if a push claims an impossible number of examples. The limit protects the sum over all pushes.
 inline void check_examples(std::int64_t examples) {
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   if (examples < 0 || examples > kMost)
     throw Corrupt(str("a push of ", examples, " examples; at most ", kMost, " may come in one"));
 }
 
-// A request on its way through the shards. One shard handles each part. The shard that finishes the last part answers.
+// A request on its way through the shards. One shard handles each part. finish_part() answers the request after the
+// last part.
 struct ServedCall {
   Request request;
   std::atomic<std::uint64_t> refused{0};
-  std::atomic<std::int64_t> waited_microseconds{0};  // of its longest part
+  std::atomic<std::int64_t> waited_microseconds{0};  // of the part that waited longest
   std::atomic<int> parts_left{0};
 
   explicit ServedCall(Request from) : request(std::move(from)) {}
   virtual ~ServedCall() = default;
   int worker() const { return request.from().rank; }
+  // Makes finish_part() refuse the request. The first reason counts.
   void fail(std::exception_ptr reason);
   // A part is done. Answers the request after the last part.
   void finish_part();

@@ -16,7 +16,8 @@ namespace paceline {
 struct ServedPartition {
   // Requests that wait for rounds of a slice.
   struct Watch {
-    // A worker that asks for the agreement of a round, or has answered and asks for the mean.
+    // A worker that asks about the agreement of a round. `answers`: the worker has sent its answer, and asks for the
+    // mean of all answers. Otherwise the worker asks what was agreed on.
     struct Asking {
       Request request;
       std::uint64_t round;
@@ -24,7 +25,7 @@ struct ServedPartition {
     };
     std::vector<WaitingPull<PushPullCall>> pulls;
     std::vector<Asking> asking;
-    // For modes that drop late pushes: the workers' clocks when the open round got its first contribution.
+    // For backup_rounds.cc: the workers' clocks when the open round got its first contribution.
     std::map<int, std::uint64_t> clocks_at_opening;
 
     bool empty() const { return pulls.empty() && asking.empty() && clocks_at_opening.empty(); }

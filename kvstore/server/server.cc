@@ -24,8 +24,8 @@ constexpr std::size_t kShort = 64 << 10;  // bytes pushed and pulled; applying t
 
 void give_freed_memory_back() {
   detail::trim_host();
-  // Sanitizers bring an allocator of their own, beside which glibc's was never made ready for several threads. Clang
-  // does not tell of them by a macro: there nothing is given back.
+  // A sanitizer replaces the allocator. glibc's own is then not prepared for several threads, so malloc_trim() is
+  // unsafe. Clang defines no macros for sanitizers, so its builds never call malloc_trim().
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) && !defined(__clang__)
   malloc_trim(0);
 #endif
@@ -35,13 +35,13 @@ void give_freed_memory_back() {
 
 struct Server::Impl {
   PartitionTable table;
-  CodecCache codecs;        // of the request handler
-  const bool own_policies;  // of the user: they may take their time
+  CodecCache codecs;        // used by the request handler only
+  const bool own_policies;  // the user has policies of their own, which may be slow
   WaitStats waits;
   std::unique_ptr<ServerControl> control;
-  std::vector<std::unique_ptr<ServerShard>> shards;  // destroyed first: their threads use what is above
+  std::vector<std::unique_ptr<ServerShard>> shards;  // destroyed before the members above, which their threads use
 
-  std::atomic<std::uint64_t> moved{0};  // bytes, about
+  std::atomic<std::uint64_t> moved{0};  // approximate bytes received and sent
 
   Mutex mutex;
   CondVar changed;
@@ -49,7 +49,7 @@ struct Server::Impl {
   bool over PACELINE_GUARDED_BY(mutex) = false;
   bool stopped PACELINE_GUARDED_BY(mutex) = false;
 
-  std::unique_ptr<Node> node;  // last: its handlers use the rest, and stop first
+  std::unique_ptr<Node> node;  // last: its handlers use the other members, so it is destroyed first
 
   Impl(const ClusterConfig& config, const Extensions& own, int shard_count, PartitionLog* log)
       : codecs(own), own_policies(!own.policies.empty()) {
@@ -124,7 +124,7 @@ struct Server::Impl {
     call->finish_part();
   }
 
-  // One job per shard, so that a message of many parts costs few hand-overs.
+  // Posts one job per shard, so that a message of many parts costs few hand-overs.
   static void post_parts(const std::shared_ptr<PushPullCall>& call, bool short_work) {
     std::map<ServerShard*, std::vector<int>> jobs;
     for (std::size_t p = 0; p < call->parts.size(); ++p)
@@ -193,13 +193,14 @@ struct Server::Impl {
 
   void forget(const Peer& peer, bool finished) {
     if (!finished) LOG(WARNING) << name_of(peer.id) << " was lost; the job goes on without it";
-    // In each shard's order, for it may be back already: what its next incarnation pulls comes behind this.
+    // The worker may be back already. Each shard runs its jobs in order, so this entry comes before the pulls of the
+    // new incarnation.
     for (const auto& shard : shards) {
       shard->post([rank = peer.id.rank](ServerShard& self) { self.apply_to_all(LostEntry{{}, rank}); });
     }
   }
 
-  // False: stopped.
+  // Returns false if stop() was called.
   bool run() {
     node->join();
     std::uint64_t moved_before = 0;
@@ -210,7 +211,7 @@ struct Server::Impl {
                          [this]() PACELINE_REQUIRES(mutex) { return over || stopped; });
         if (over || stopped) return !stopped;
       }
-      // Freed memory is kept for the next large messages (keep_freed_memory()); at rest it is given back.
+      // malloc keeps freed memory for the next large messages (keep_freed_memory()). A quiet server gives it back.
       const std::uint64_t moved_now = moved;
       quiet = moved_now - moved_before > kBusy ? 0 : quiet + 1;
       moved_before = moved_now;

@@ -11,10 +11,10 @@ class PartitionLog;
 
 class Server {
  public:
-  // `own`: what workers may name besides the library's modes, policies and codecs. `shards`: threads that apply pushes;
-  // 0: by the cores. `log`: keeps the logs of the partitions, and must outlive the server; null: nobody does.
+  // `own`: the user's modes, policies and codecs that workers may name. `shards`: how many threads apply pushes; 0: as
+  // the number of cores suggests. `log` keeps the logs of the partitions, and must outlive the server; null: no logs.
   explicit Server(const ClusterConfig& config, const Extensions& own = {}, int shards = 0, PartitionLog* log = nullptr);
-  // To the others it looks like a crash unless run() has returned.
+  // To the other processes this looks like a crash, unless run() has returned.
   ~Server();
 
   // Joins the job and serves until every worker has left or was lost. Throws NetworkError or Timeout if the job fails.

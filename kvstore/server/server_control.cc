@@ -15,7 +15,7 @@
 namespace paceline {
 namespace {
 
-// The memory of a policy, besides weights and the optimizer's state, as a text for the log.
+// Describes for the log how much memory a policy takes, besides weights and the optimizer's state.
 std::string cost_of(const Staleness& policy, std::size_t weights, int workers) {
   const std::size_t pulled = policy.needs_pulled() ? weights * static_cast<std::size_t>(workers) : 0;
   const std::size_t state = weights * policy.state_names().size();
@@ -23,7 +23,8 @@ std::string cost_of(const Staleness& policy, std::size_t weights, int workers) {
              " bytes of weights here) and keeps ", state, " bytes of state");
 }
 
-// The workers have made all that they name: what is unknown here is an object of their program.
+// Throws InvalidArgument if this server does not have the object `name`. The workers have it, so it belongs to their
+// program.
 template <class Object, class Factory>
 void require_object(const char* kind, const std::string& name, const OwnObjects<Object>& own,
                     const Catalog<Factory>& catalog) {
@@ -128,7 +129,7 @@ void ServerControl::add_partition(const Request& request, ServerShard& shard) {
   request.reply({});
 }
 
-// Entries that are on their way to the shard come again, in the order in which they were set.
+// Entries that are still queued at the shard are applied a second time later, in the order in which they were set.
 template <class State>
 void ServerControl::begin_with_rules(State& partition) {
   Lock lock(mutex_);
@@ -143,7 +144,7 @@ void ServerControl::begin_with_rules(State& partition) {
   partition.apply(rate);
 }
 
-// Throws what the partitions would throw.
+// Throws the error that the partitions would throw for these rules.
 void ServerControl::check(const RulesEntry& rules) const {
   make_updater()->set_rules(rules.optimizer, rules.staleness, rules.staleness_options, own_);
   const Spec& of_tables = rules.table_optimizer.name.empty() ? rules.optimizer : rules.table_optimizer;
@@ -189,7 +190,8 @@ void ServerControl::set_rules(const Request& request) {
     }
     last = std::max(last, body.rate_call());
   }
-  // Later requests queue behind the entries in each shard. So only new rules wait for the shards, which may be busy.
+  // Later requests queue behind the entries in each shard, so a new rate alone is answered at once. New rules wait
+  // until every shard has applied them.
   if (!changed) return request.reply({});
   const auto left = std::make_shared<std::atomic<std::size_t>>(shards_.size());
   for (const auto& shard : shards_)

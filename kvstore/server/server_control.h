@@ -22,17 +22,17 @@ namespace paceline {
 
 class ServerControl {
  public:
-  // `servers`: how many the job has. `own`: what workers may name besides the library's modes, policies and codecs.
-  // `log` may be null.
+  // `servers`: how many the job has. `own`: the user's modes, policies and codecs that workers may name. `log` may be
+  // null.
   ServerControl(int servers, PartitionTable& table, std::vector<std::unique_ptr<ServerShard>>& shards,
                 const WaitStats& waits, Extensions own, PartitionLog* log);
 
-  // False if the request is of a kind that this class does not handle. Otherwise it is answered, at once or later by a
-  // shard. Throws the error with which the caller refuses the request. `rank`: of this server.
+  // False if this class does not handle this kind of request. Otherwise the request is answered at once, or later by a
+  // shard. Throws the error to refuse the request with. `rank`: this server's rank.
   bool on_request(const Request& request, int rank);
   void set_live_workers(int live);
-  // Logs how much memory the policy takes, unless no dense partition was added and no rules were set since the last
-  // time. Called when steps end.
+  // Logs how much memory the staleness policy takes. Does nothing if no dense partition was added and no rules were set
+  // since the last call. Called when a step ends.
   void tell_cost();
   // Logs the figures of this server so far.
   void log_report() const;
@@ -45,13 +45,13 @@ class ServerControl {
   void begin_with_rules(State& partition);
   void set_mode(const std::string& text);
   void check(const RulesEntry& rules) const;
-  // Throws InvalidArgument where the workers name objects that this server does not have.
+  // Throws InvalidArgument if the workers name objects that this server does not have.
   void require_objects(const wire::SetRules& message) const;
   void set_rules(const Request& request);
   void report(const Request& request) const;
   void save(const Request& request);
   void load(const Request& request);
-  // Partitions are dealt to the shards in turn, as they come.
+  // Returns the shard of a partition. New partitions go to the shards in turn.
   ServerShard& shard_of(std::uint32_t partition);
 
   PartitionTable& table_;
@@ -70,7 +70,7 @@ class ServerControl {
   std::optional<double> learning_rate_ PACELINE_GUARDED_BY(mutex_);
   std::shared_ptr<const Staleness> staleness_ PACELINE_GUARDED_BY(mutex_);  // null before the first rules
   std::atomic<bool> cost_is_told_ = false;
-  std::map<std::uint64_t, std::uint64_t> rate_calls_ PACELINE_GUARDED_BY(mutex_);  // by incarnation
+  std::map<std::uint64_t, std::uint64_t> rate_calls_ PACELINE_GUARDED_BY(mutex_);  // by incarnation: the last call
   int live_workers_ PACELINE_GUARDED_BY(mutex_) = 1;
   struct StoredBlob {
     std::string body;

@@ -40,7 +40,7 @@ void ServerShard::post_short(Job job) {
   {
     Lock lock(mutex_);
     if (running_ || !jobs_.empty()) {
-      jobs_.push_back(std::move(job));  // the running thread will see it
+      jobs_.push_back(std::move(job));  // the shard's thread will run the job
       return;
     }
     running_ = true;

@@ -1,6 +1,6 @@
 #pragma once
-// A part of a server: one thread that owns some partitions of dense keys and of tables. Only this thread works on them,
-// so nothing is locked. While the shard is idle, another thread may run a short job in its place.
+// A part of a server: one thread that owns some partitions of dense keys and of tables. Only this thread works on the
+// partitions, so they need no locks. While the shard is idle, another thread may run a short job in its place.
 
 #include <paceline/mode.h>
 #include <paceline/mutex.h>
@@ -29,7 +29,8 @@ class ServerShard {
 
   // Runs `job` on the shard's thread, after earlier jobs.
   void post(Job job);
-  // The same. If no job runs or waits, runs `job` at once on the calling thread. For jobs shorter than a wake-up.
+  // As post(), but if no job runs or waits, runs `job` at once on the calling thread. For jobs that take less time than
+  // waking a thread.
   void post_short(Job job);
 
   // The functions below belong to the shard's thread.
@@ -40,14 +41,14 @@ class ServerShard {
   void agree(const Request& request, const wire::AgreeRequest& message, ServedPartition& partition) {
     sequencer_->agree(request, message, partition);
   }
-  // A worker has ended a step. Calls `done` with the clocks of the others. In rounds that wait for every worker, `done`
-  // waits until the worker is at most kFurthestAhead steps ahead of the slowest. The worker goes on only with few steps
-  // unanswered, so the gradients of few rounds are kept.
+  // Takes a worker's kStepEnd. Calls `done` with the clocks of the other workers. In rounds that wait for every worker,
+  // this call is delayed until the worker is at most kFurthestAhead steps ahead of the slowest. A worker blocks when
+  // several steps are unanswered, so the server keeps the gradients of few rounds.
   using StepDone = UniqueFunction<void(WorkerClocks::Range)>;
   static constexpr std::uint64_t kFurthestAhead = 2;
   void step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message, StepDone done);
   void set_roster(const Roster& roster);
-  // Applies an entry of this kind to every partition.
+  // Applies a copy of the entry to every partition.
   template <class Entry>
   void apply_to_all(const Entry& entry) {
     for (ServedPartition* const partition : partitions_) {
@@ -56,13 +57,13 @@ class ServerShard {
     }
     tables_.apply_to_all(entry);
   }
-  // Forgets rounds that could not be applied under earlier rules, so that pulls are no longer refused for them.
+  // Forgets rounds that failed under earlier rules, so that calls are no longer refused because of these rounds.
   void forget_failures() {
     for (ServedPartition* const partition : partitions_) partition->failures.clear();
     tables_.forget_failures();
   }
   TableShard& tables() { return tables_; }
-  // The number of pushes that came after their round was closed. Thread-safe.
+  // The number of gradients that came after their round was closed. Thread-safe.
   std::int64_t late() const { return late_; }
 
  private:
@@ -84,7 +85,7 @@ class ServerShard {
   TableShard tables_;
   std::vector<ServedPartition*> partitions_;
   std::unique_ptr<Sequencer> sequencer_;
-  std::vector<EndedStep> ended_;  // that are not answered
+  std::vector<EndedStep> ended_;  // steps whose `done` was not called yet
 
   Mutex mutex_;
   CondVar posted_;

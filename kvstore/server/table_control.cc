@@ -16,10 +16,10 @@ namespace paceline {
 namespace {
 
 constexpr std::size_t kSavedBytes = std::size_t{8} << 20;
-// More than a worker asks for in a message.
+// The most bytes of rows in an answer: more than a worker asks for in one message.
 constexpr std::size_t kAnswerBytes = std::size_t{64} << 20;
 
-// Finds arrays of rows in a payload; what a message announces may be anything.
+// Finds arrays of rows in a payload. Checks each count, because a message may announce anything.
 class RowReader {
  public:
   explicit RowReader(const std::vector<Frame>& frames) : payload_(frames) {

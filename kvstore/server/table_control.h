@@ -21,12 +21,13 @@ class Report;
 
 class TableControl {
  public:
-  // `servers`: of the job. `own`: what workers may name besides the library's policies.
+  // `servers`: how many the job has. `own`: the user's policies, which workers may name besides the library's.
   TableControl(int servers, std::vector<std::unique_ptr<ServerShard>>& shards, Extensions own)
       : shards_(shards), own_(std::move(own)), placement_(servers) {}
 
-  // True if the request is about tables. It is answered now, or later by a shard. Throws the error to refuse it with.
-  // `set_mode` gets the mode that a worker declares. `begin` gives a new partition the present rules.
+  // True if the request is about tables. The request is then answered now, or later by a shard. Throws the error to
+  // refuse the request with. `set_mode` gets the mode that a worker declares. `begin` gives a new partition its log and
+  // the present rules.
   struct OfServer {
     int rank;
     std::function<void(const std::string&)> set_mode;
@@ -56,7 +57,7 @@ class TableControl {
   mutable Mutex mutex_;
   std::map<std::uint64_t, ServedTable> tables_ PACELINE_GUARDED_BY(mutex_);  // by hash of the name
   Placement placement_ PACELINE_GUARDED_BY(mutex_);                          // of these tables
-  std::size_t dealt_ PACELINE_GUARDED_BY(mutex_) = 0;                        // partitions to the shards, in turn
+  std::size_t dealt_ PACELINE_GUARDED_BY(mutex_) = 0;                        // partitions given to shards, in turn
 };
 
 }  // namespace paceline

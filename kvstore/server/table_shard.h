@@ -1,5 +1,6 @@
 #pragma once
-// Pushes and pulls of row-sparse tables, as a shard of a server sees them. All of it runs on the shard's thread.
+// The part of a shard that handles pushes and pulls of row-sparse tables. All functions except late() run on the
+// shard's thread.
 
 #include <atomic>
 #include <memory>
@@ -11,7 +12,7 @@ namespace paceline {
 
 class TableShard {
  public:
-  // Both are the shard's.
+  // `clocks` and `gate` belong to the shard.
   TableShard(const WorkerClocks& clocks, PullGate& gate)
       : clocks_(clocks), gate_(gate), sequencer_(make_rows_at_once(nullptr, {clocks_, gate_, late_})) {}
 
@@ -19,7 +20,7 @@ class TableShard {
     sequencer_ = make_row_sequencer(std::move(mode), {clocks_, gate_, late_});
   }
   void run(const std::shared_ptr<RowCall>& call, int part);
-  // Throws Corrupt unless the rows ascend and belong to the partition, and gradients are where places say.
+  // Throws Corrupt unless the rows ascend and belong to the partition, and every place names an existing gradient.
   static void check(const RowCall::Part& part);
   void add(ServedRows& rows) { partitions_.push_back(&rows); }
   template <class Entry>
@@ -32,9 +33,9 @@ class TableShard {
   void forget_failures() {
     for (ServedRows* const served : partitions_) served->failed = {};
   }
-  // Clocks or the roster have changed: everything that waits is looked at again.
+  // Clocks or the roster have changed. Checks everything that waits.
   void reconsider() { sequencer_->reconsider(); }
-  // Rows that came after their round was closed.
+  // The number of rows that came after their round was closed. Thread-safe.
   std::int64_t late() const { return late_; }
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// How long a mode has held back each worker of a server, and how far a worker got ahead. Thread-safe. The shards of a
-// server share one object.
+// How long the mode has held back the pulls of each worker at a server, and how far a worker got ahead. Thread-safe.
+// The shards of a server share one object.
 
 #include <paceline/mutex.h>
 
@@ -16,12 +16,13 @@ class WaitStats {
   using Time = std::chrono::steady_clock::time_point;
   struct OfWorker {
     double seconds = 0;
-    std::int64_t times = 0;  // steps that waited to begin, the present one included
+    std::int64_t times = 0;  // steps that had to wait, including one that waits now
   };
 
-  // A pull is held back. The worker will compute step number `step` from it.
+  // A pull is held back. The worker will compute step number `step` from the pulled weights.
   void hold(int worker, std::uint64_t step);
-  // A pull that came at `since` and was held back is answered now. Pulls that wait at the same time count once.
+  // A pull that came at `since` and was held back is answered at `now`. Overlapping waits of a worker's pulls count
+  // once.
   void release(int worker, Time since, Time now);
   // A worker may compute a step that is `clocks` ahead of the slowest worker.
   void ahead(std::int64_t clocks);

@@ -42,7 +42,8 @@ void WorkerClocks::step_end(int rank, std::uint64_t incarnation, const wire::Ste
     case wire::StepEnd::FINISHED: worker.finished = true; break;
     case wire::StepEnd::INSIDE_BARRIER: worker.inside = std::max(worker.inside, message.number()); break;
     case wire::StepEnd::AFTER_BARRIER:
-      // The first to go on takes along all that met it there: else a round could close without them.
+      // The first worker that leaves a barrier takes all workers along that met there. Otherwise a round could close
+      // without them.
       for (auto& [other, peer] : workers_) {
         if (peer.inside < message.number() || peer.through >= message.number()) continue;
         peer.through = message.number();
@@ -75,7 +76,7 @@ Progress WorkerClocks::progress(int worker, std::uint64_t step, Time asked) cons
   const std::uint64_t behind = slowest().value_or(step);
   Progress progress{static_cast<std::int64_t>(step), static_cast<std::int64_t>(behind)};
   if (const auto mine = workers_.find(worker); mine != workers_.end()) progress.my_step = mine->second.step_seconds;
-  // Of several slowest, the one that ends its step last.
+  // Of several slowest workers, take the one that is expected to end its step last.
   const auto left = [asked](const Worker& other) { return other.step_seconds - seconds(*other.began, asked); };
   const Worker* last = nullptr;
   for (const auto& [rank, other] : workers_)

@@ -20,13 +20,13 @@ class WorkerClocks {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Keeps the clocks of workers that stay. No round or bound waits for a worker that joins after the first roster,
-  // until it resumes. By resuming it learns the clocks of the others.
+  // Keeps the clocks of workers that stay. Rounds and bounds do not wait for a worker that joins after the first
+  // roster, until it sends RESUMED. The answer to RESUMED tells it the clocks of the others.
   void set_roster(const Roster& roster);
   // Takes a worker's clock from a message. Late and repeated messages change nothing.
   void step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message, Time now);
-  // The worker was held back since `asked` before step `step`, and goes on now. This wait does not count as time of a
-  // step, even if the end of the step before has not arrived yet.
+  // A pull for step `step` was held back since `asked`, and is answered at `now`. The wait does not count as part of a
+  // step's time, even if the end of the previous step has not arrived yet.
   void released(int worker, std::uint64_t step, Time asked, Time now);
 
   // Do rounds and bounds wait for the worker? It must be live and running, not inside a barrier and not paused.
@@ -35,10 +35,10 @@ class WorkerClocks {
   std::uint64_t clock(int worker) const;
   // The lowest clock of the workers that contribute; none if no worker does.
   std::optional<std::uint64_t> slowest() const { return slowest_; }
-  // What Mode::may_pull() sees: the worker asks at `asked` for the weights of its step number `step`.
+  // Returns what Mode::may_pull() gets when the worker asks at `asked` for the weights of its step number `step`.
   Progress progress(int worker, std::uint64_t step, Time asked) const;
-  // Clocks of the live workers other than `worker`: the slowest that contributes, or the slowest of all if no worker
-  // does; and the fastest of all. {0, 0} if there is no other worker.
+  // The clocks of the live workers other than `worker`. `slowest` counts only workers that contribute, unless none
+  // does. `fastest` counts all. {0, 0} if there is no other worker.
   struct Range {
     std::uint64_t slowest = 0, fastest = 0;
   };
@@ -56,11 +56,11 @@ class WorkerClocks {
     std::uint64_t clock = 0;
     std::uint64_t inside = 0;   // last barrier that it entered
     std::uint64_t through = 0;  // last barrier that it left
-    std::uint64_t paused = 0;   // last pause that it entered; resumed: last pause that it left
-    std::uint64_t resumed = 0;
+    std::uint64_t paused = 0;   // last pause that it entered
+    std::uint64_t resumed = 0;  // last pause that it left
     bool finished = false;
-    std::optional<Time> began = {};  // of its present step, as this server sees it
-    double step_seconds = 0;         // of its last step; 0: not known
+    std::optional<Time> began = {};  // when its present step began, as this server sees it
+    double step_seconds = 0;         // seconds of its last step; 0: not known
     bool running() const { return !finished && inside <= through && paused <= resumed; }
   };
   void find_slowest();

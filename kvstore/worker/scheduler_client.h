@@ -1,5 +1,5 @@
 #pragma once
-// The requests of a backend to the scheduler, in every mode: barriers, facts, positions of data, agreements.
+// A backend's requests to the scheduler, in every mode: barriers, facts, positions of data, and agreement on the rules.
 
 #include <paceline/backend.h>
 #include <paceline/error.h>
@@ -22,28 +22,29 @@ class SchedulerClient {
  public:
   explicit SchedulerClient(Node& node) : node_(node) {}
 
-  // Functions below block and throw as Node::ask_and_wait() does.
+  // Each function that sends a request blocks, and throws as Node::ask_and_wait() does.
 
   Message ask(MessageKind kind, const google::protobuf::MessageLite& body);
-  // Returns the last barrier that all have passed, and whether this worker came after the start. In that case its own
-  // barriers are numbered from there on.
+  // Returns the number of the last barrier that all workers have passed, and whether this worker joined after the
+  // start. If it did, and that barrier belongs to no epoch, this worker numbers its own barriers from there on.
   std::pair<std::uint64_t, bool> standing();
-  // Numbers this worker's next barrier, see barrier_number.h.
+  // Returns the number of this worker's next barrier (barrier_number.h).
   std::uint64_t next_barrier() { return ++barriers_; }
   // Has this worker asked for a part of an epoch?
   bool in_epoch() const { return !is_plain_barrier(barriers_); }
-  // Meets barrier `number` of all live workers. Returns the largest clock of the workers that met. A backend may number
-  // its barriers itself, from 1. They count as barriers of the epoch. `joining`: this worker has no weights yet, so it
-  // cannot be the leader.
+  // Blocks until all live workers have come to barrier `number`. Returns the largest clock of these workers. A backend
+  // may number its barriers itself, from 1. Such a number counts within the current epoch. `joining`: this worker has
+  // no weights yet, so it cannot be the leader.
   std::uint64_t meet(std::uint64_t number, std::uint64_t clock, bool joining = false) {
     return gather(number, clock, joining, {}, {}).first;
   }
-  // The same, also with the values of all_gather(). Call require_one_name() when the barrier is over.
+  // As meet(), but also exchanges the values of Backend::all_gather(). Call require_one_name() when the barrier is
+  // over.
   std::pair<std::uint64_t, GatheredValues> gather(std::uint64_t number, std::uint64_t clock, bool joining,
                                                   const std::string& name, const std::string& value);
-  // As Backend::leads() says. Does not block.
+  // Returns the rank of the leader, which Backend::leads() defines. Does not block.
   int leader() const;
-  // Throws InvalidArgument if another worker names other `rules` in this call.
+  // Throws InvalidArgument if another worker has given other `rules` in its call number `call`.
   void agree_on_rules(std::uint32_t call, const std::string& rules);
 
   // Throws InvalidArgument, once, if workers met under different names in the last gather() with a name.
@@ -52,7 +53,7 @@ class SchedulerClient {
     require(mismatch.empty(), mismatch);
   }
 
-  // As Backend says.
+  // As the functions of Backend with these names.
   void put_fact(const std::string& name, const std::string& value);
   Facts facts(const std::string& prefix);
   std::pair<int, int> data_part(std::int64_t epoch);
@@ -65,10 +66,10 @@ class SchedulerClient {
 
  private:
   Node& node_;
-  std::uint64_t epoch_ = 0;  // all barriers before the current epoch of data
+  std::uint64_t epoch_ = 0;  // barriers_before() the current epoch of data
   std::uint64_t barriers_ = 0, take_overs_ = 0, begins_ = 0, puts_ = 0;
   std::string mismatch_;
-  std::atomic<int> leader_ = -1;  // of the last barrier
+  std::atomic<int> leader_ = -1;  // the leader of the last barrier; -1: none yet
 };
 
 }  // namespace paceline

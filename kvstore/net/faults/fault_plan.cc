@@ -20,7 +20,7 @@ constexpr std::pair<const char*, Fault::Kind> kKinds[] = {
 constexpr std::pair<const char*, double> kTimes[] = {{"ms", 1e-3}, {"s", 1}, {"min", 60}};
 constexpr std::pair<const char*, double> kRates[] = {{"kB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}, {"B/s", 1}};
 
-// One statement, word by word.
+// Reads one statement of a plan word by word.
 class Statement {
  public:
   explicit Statement(const std::string& text) : text_(text) {
@@ -38,7 +38,7 @@ class Statement {
     ++next_;
     return true;
   }
-  // The next word where it can be a process or a link; else "*".
+  // Takes the next word if it can be a process or a link. Otherwise returns "*" and takes no word.
   std::string take_place() {
     static constexpr const char* kAfterPlace[] = {"from", "to", "at", "for", "of", "before", "after", "on"};
     const bool is_place = !at_end() && std::ranges::find(kAfterPlace, words_[next_]) == std::end(kAfterPlace);
@@ -110,7 +110,8 @@ class Statement {
   [[noreturn]] void fail(const std::string& why) const { throw InvalidArgument("[faults] '" + text_ + "': " + why); }
 
  private:
-  // The number in a word "<number><unit>"; -1 if the word has another form.
+  // Returns the number in a word "<number><unit>". Returns -1 if the word has another form, or if its number is
+  // negative or infinite.
   static double number(const std::string& word, const std::string& unit) {
     double value = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
@@ -194,7 +195,7 @@ std::string trimmed(const std::string& text) {
   return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
 }
 
-// splitmix64: every bit of the input changes every bit of the result.
+// splitmix64: every bit of the input affects every bit of the result.
 std::uint64_t mixed(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

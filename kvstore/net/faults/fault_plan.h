@@ -11,7 +11,8 @@
 
 namespace paceline {
 
-// A moment in the life of a process: so many seconds after its start, or when the process knows of a step.
+// A moment in the life of a process: `value` seconds after its start or, if `in_steps`, when the process learns that
+// training has reached step `value`.
 struct FaultTime {
   bool in_steps = false;
   double value = 0;
@@ -19,20 +20,20 @@ struct FaultTime {
 
 struct Fault {
   enum class Kind { kDrop, kDuplicate, kReorder, kDelay, kThrottle, kCut, kSlowConnect, kFreeze, kKill };
-  // Where a kill or a freeze strikes. kNone: as soon as its time has come.
+  // The event at which a kill or a freeze strikes. kNone: it strikes as soon as `begin` is reached.
   enum class Point { kNone, kBeforeSending, kAfterSending, kOnReceiving };
 
   Kind kind = Kind::kDrop;
   double amount = 0;              // a probability, seconds, or bytes per second
-  std::string from = "*";         // the process that sends, or that is frozen or killed: a name, "worker*" or "*"
+  std::string from = "*";         // the sender, or the process that is frozen, killed or slow to connect; see matches()
   std::string to = "*";           // the process that receives
-  bool both_ways = false;         // on the way back too
-  std::optional<MessageKind> of;  // only messages of this kind; for a point, the kind that is meant
+  bool both_ways = false;         // also concerns messages from `to` to `from`
+  std::optional<MessageKind> of;  // only messages of this kind; with a point, the kind that triggers the fault
   Point point = Point::kNone;
   FaultTime begin;
   std::optional<FaultTime> end;
-  std::optional<double> seconds;  // ends so long after it began
-  std::string text;               // as it was written
+  std::optional<double> seconds;  // the fault ends this long after its beginning
+  std::string text;               // the statement as it was written
 
   // Is this fault about what `sender` sends to `receiver`?
   bool concerns(const std::string& sender, const std::string& receiver) const;
@@ -47,14 +48,15 @@ struct FaultPlan {
   static FaultPlan parse(const std::string& text);
 };
 
-// A process as plans name it: "worker3", "scheduler".
+// The name of a process in plans, such as "worker3" or "scheduler".
 std::string name_in_plan(const PeerId& peer);
 
-// Is the process `name` meant by `pattern`?
+// True if `pattern` is `name`, or if it is a prefix of `name` followed by "*".
 bool matches(const std::string& pattern, const std::string& name);
 
-// A number from 0 to 1 (not 1) that follows from the plan's seed, the fault's place in the plan, the link and the
-// packet's number on it. `draw` tells several numbers for one packet apart.
+// Returns a number in [0, 1) that looks random and follows from the arguments alone. `fault` is the place of the fault
+// in the plan. `packet` counts the packets from `sender` to `receiver`. With another `draw`, the same packet gets
+// another number.
 double fate(std::uint64_t seed, std::size_t fault, const std::string& sender, const std::string& receiver,
             std::uint64_t packet, int draw = 0);
 

@@ -20,8 +20,8 @@ namespace paceline {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::size_t kKindAt = 5;                                    // in a message's head
-constexpr auto kSent = std::chrono::milliseconds(50);                 // until a packet has left the process
+constexpr std::size_t kKindAt = 5;                                    // offset in the head of a message
+constexpr auto kSent = std::chrono::milliseconds(50);                 // delay, so that a sent packet leaves first
 constexpr double kOvertakenAtLeast = 1e-3, kOvertakenAtMost = 10e-3;  // seconds
 enum Draw { kStruck, kDuration, kSecondDuration };
 
@@ -29,7 +29,7 @@ Clock::duration seconds(double count) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(count));
 }
 
-// A stopped process cannot wake itself.
+// A stopped process cannot continue by itself, so a child process sends it SIGCONT.
 void freeze_this_process(double duration) {
   const std::string command = str("sleep ", duration, "; kill -CONT ", getpid());
   const char* const words[] = {"sh", "-c", command.c_str(), nullptr};
@@ -129,7 +129,8 @@ class Faulty final : public FaultyTransport {
       ++dropped_;
       return;
     }
-    // Copies, so that the last owner of a frame is not destroyed under the lock: it may send.
+    // send_or_hold() copies the packet, so no last owner of a frame is destroyed under the lock. The destructor of an
+    // owner may call send().
     if (drawn(Fault::Kind::kDuplicate, peer, kind, number)) {
       ++duplicated_;
       send_or_hold(link, peer, packet, number, kSecondDuration);
@@ -142,14 +143,14 @@ class Faulty final : public FaultyTransport {
   struct State {
     std::optional<Clock::time_point> began, strikes;
     bool struck = false;
-    Clock::time_point line_free;  // of a throttle
+    Clock::time_point line_free;  // used by throttles only
   };
   struct Held {
     LinkId link;
     Packet packet;
   };
 
-  // ---- below: with mutex_ ----
+  // ---- functions that need mutex_ ----
 
   const std::string& name_of_link(LinkId link) const PACELINE_REQUIRES(mutex_) {
     static const std::string unknown = "?";
@@ -164,7 +165,7 @@ class Faulty final : public FaultyTransport {
   bool in_force(std::size_t i) PACELINE_REQUIRES(mutex_) {
     const Fault& fault = plan_.faults[i];
     State& state = states_[i];
-    const Clock::time_point now = Clock::now();  // before the log line, which may take longer than the fault
+    const Clock::time_point now = Clock::now();  // read once, so that slow logging does not use up the duration
     if (!state.began) {
       if (!is_reached(fault.begin, now)) return false;
       state.began = now;
@@ -184,7 +185,7 @@ class Faulty final : public FaultyTransport {
     return static_cast<MessageKind>(has_kind ? packet[0].data[kKindAt] : std::byte{255});
   }
 
-  // Does a fault of that kind strike this packet?
+  // Does a random fault of kind `fault` strike packet `number` to `peer`?
   bool drawn(Fault::Kind fault, const std::string& peer, MessageKind kind, std::uint64_t number)
       PACELINE_REQUIRES(mutex_) {
     for (std::size_t i = 0; i < plan_.faults.size(); ++i)
@@ -209,7 +210,7 @@ class Faulty final : public FaultyTransport {
     for (std::size_t i = 0; i < plan_.faults.size(); ++i) {
       const Fault& fault = plan_.faults[i];
       if (!concerns(i, peer, kind)) continue;
-      if (fault.kind == Fault::Kind::kDelay) {  // exponential, as waiting times are
+      if (fault.kind == Fault::Kind::kDelay) {  // exponential distribution with mean `amount`
         pause -= fault.amount * std::log1p(-fate(plan_.seed, i, self_, peer, number, draw));
       } else if (fault.kind == Fault::Kind::kThrottle) {
         double bytes = 0;
@@ -280,7 +281,8 @@ class Faulty final : public FaultyTransport {
     }
   }
 
-  // False if the packet does not reach this process.
+  // Called for each packet that arrives. Waits while the process is frozen. False if the process is dead, and the
+  // packet must be dropped.
   bool receives(const Packet& packet) {
     const Lock lock(mutex_);
     strike_at(Fault::Point::kOnReceiving, kind_of(packet));
@@ -289,14 +291,14 @@ class Faulty final : public FaultyTransport {
     return !dead_;
   }
 
-  // ---- the thread that sends what was held back, and strikes when it is time ----
+  // ---- the thread that sends held packets, and strikes when a fault is due ----
 
   void run() {
     while (send_next()) continue;
   }
 
   bool send_next() {
-    Packet packet;  // destroyed after the lock is released, because its owner may send
+    Packet packet;  // destroyed after the lock is released, because the destructor of a frame's owner may call send()
     const Lock lock(mutex_);
     if (stop_) return false;
     strike_where_it_is_time();
@@ -341,14 +343,14 @@ class Faulty final : public FaultyTransport {
   std::string self_ PACELINE_GUARDED_BY(mutex_);
   std::map<LinkId, std::string> names_ PACELINE_GUARDED_BY(mutex_);
   std::map<std::string, std::uint64_t> sent_to_ PACELINE_GUARDED_BY(mutex_);
-  std::vector<State> states_ PACELINE_GUARDED_BY(mutex_);  // of each fault of the plan
+  std::vector<State> states_ PACELINE_GUARDED_BY(mutex_);  // one for each fault of the plan
   std::multimap<Clock::time_point, Held> held_ PACELINE_GUARDED_BY(mutex_);
   std::map<LinkId, Order> orders_ PACELINE_GUARDED_BY(mutex_);
   double step_ PACELINE_GUARDED_BY(mutex_) = -1;
   Clock::time_point frozen_until_ PACELINE_GUARDED_BY(mutex_);
   std::int64_t packets_ PACELINE_GUARDED_BY(mutex_) = 0, dropped_ PACELINE_GUARDED_BY(mutex_) = 0;
   std::int64_t duplicated_ PACELINE_GUARDED_BY(mutex_) = 0, held_back_ PACELINE_GUARDED_BY(mutex_) = 0;
-  std::uint64_t news_ PACELINE_GUARDED_BY(mutex_) = 0;  // counts what the thread must look at
+  std::uint64_t news_ PACELINE_GUARDED_BY(mutex_) = 0;  // number of calls of wake()
   bool dead_ PACELINE_GUARDED_BY(mutex_) = false;
   bool stop_ PACELINE_GUARDED_BY(mutex_) = false;
   std::unique_ptr<Transport> inner_;

@@ -1,6 +1,6 @@
 #pragma once
-// A transport that brings about the faults of a plan, as far as they concern this process: it loses, repeats, delays
-// and reorders what the process sends, and it freezes or kills the process.
+// A transport that causes the faults of a plan that concern this process. It loses, repeats, delays and reorders the
+// packets that the process sends, and it freezes or kills the process.
 
 #include <paceline/transport.h>
 
@@ -14,16 +14,17 @@ namespace paceline {
 // Functions are thread-safe.
 class FaultyTransport : public Transport {
  public:
-  // The names that the plan knows this process and the process behind a link by: "worker3". A link without a name is
-  // matched by "*" alone.
+  // Set the names by which the plan knows this process and the peer of a link, such as "worker3". Only the pattern "*"
+  // matches a link without a name.
   virtual void name_self(const std::string& name) = 0;
   virtual void name_link(LinkId link, const std::string& name) = 0;
-  // The process knows that training has come to `step`.
+  // Tells the transport that training has reached `step`. Faults that begin or end at a step depend on this.
   virtual void reached(std::uint64_t step) = 0;
 };
 
-// `own_process`: freezes and kills strike the whole process, by signals. Else the transport falls silent, as if it had
-// been the process. The log says loudly what is planned and what happens.
+// `self`: the name of this process in the plan. `own_process`: freezes and kills strike the whole process, by signals,
+// and the plan is logged. Otherwise a freeze only delays the packets of this transport, and a kill drops them. Each
+// freeze, kill and beginning of a cut is logged as a warning.
 std::unique_ptr<FaultyTransport> make_faulty_transport(std::unique_ptr<Transport> inner, FaultPlan plan,
                                                        const std::string& self, bool own_process);
 

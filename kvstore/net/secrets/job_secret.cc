@@ -20,12 +20,12 @@
 namespace paceline {
 namespace {
 
-constexpr int kPatienceMilliseconds = 10000;  // with who writes into the pipe
+constexpr int kPatienceMilliseconds = 10000;  // how long a reader waits for the writer of the pipe
 constexpr std::size_t kLongestText = 256;
 
 using detail::Descriptor;
 
-// Up to the end, or more than any secret has.
+// Reads up to the end of the file. Stops earlier when the text is longer than any secret.
 std::string read_all(int descriptor, const std::string& where) {
   std::string text;
   char part[kLongestText];
@@ -50,7 +50,7 @@ int digit(char c) {
   return -1;
 }
 
-// No error may show what was read: a part of it may be a secret.
+// No error may show the text that was read, because a part of it may be a secret.
 std::string parse_secret(std::string text, const std::string& where) {
   while (!text.empty() && std::strchr(" \t\r\n", text.back())) text.pop_back();
   bool good = text.size() == 2 * kSecretBytes;
@@ -98,7 +98,8 @@ std::string inherited_secret(int descriptor) {
 void forbid_core_dumps() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_CORE, &limit) != 0) return;
-  // The kernel ignores a limit of 0 where a program takes the dumps, and obeys a limit of 1 byte in both cases.
+  // Where the kernel pipes core dumps to a program, it ignores a limit of 0. A limit of 1 byte prevents dumps to
+  // programs and to files.
   limit.rlim_cur = limit.rlim_max == 0 ? 0 : 1;
   setrlimit(RLIMIT_CORE, &limit);
 }

@@ -13,7 +13,7 @@ namespace paceline {
 namespace {
 
 constexpr std::size_t kKeyText = 40;
-constexpr std::chrono::seconds kPatience{3};  // less than a handshake may take
+constexpr std::chrono::seconds kPatience{3};  // less than ZeroMQ allows for a handshake
 constexpr std::size_t kMostNewcomers = 100000;
 
 [[noreturn]] void no_curve() {

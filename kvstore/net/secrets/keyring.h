@@ -1,6 +1,6 @@
 #pragma once
-// The keys of one process, and of the processes that it admits. Public keys are the names by which links know their
-// peers. All keys are CURVE's, written in Z85: 40 characters.
+// The keys of one process, and the public keys of the processes that it admits. A link identifies its peer by the
+// peer's public key. All keys are CURVE keys, written in Z85: 40 characters.
 
 #include <paceline/mutex.h>
 
@@ -21,34 +21,39 @@ class Keyring {
   // Draws a key pair for this process. Throws NotAvailable where ZeroMQ was built without CURVE.
   Keyring(const std::string& job_secret, bool is_scheduler);
 
-  // By which this process connects, and listens if it is not the scheduler.
+  // The pair with which this process connects. A process other than the scheduler also listens with it.
   const KeyPair& own() const { return own_; }
-  // By which it listens. The scheduler's follows from the job's secret, so that newcomers know it.
+  // The pair with which this process listens. The scheduler's pair is derived from the job's secret, so newcomers know
+  // its public key.
   const KeyPair& listening() const { return is_scheduler_ ? gate_ : own_; }
   const std::string& scheduler_key() const { return gate_.open; }
 
-  // What a newcomer shows beside its key to be let into the job.
+  // Proves that the owner of the public key `key` knows the job's secret. A newcomer shows this proof to be let into
+  // the job.
   std::string proof(const std::string& key) const;
 
-  // The members now: their incarnations by key. Members that are no longer there are never admitted again.
+  // Sets the present members: their incarnations by public key. An earlier member that is missing now counts as lost.
   void set_members(std::unordered_map<std::string, std::uint64_t> members);
-  // May a process with this key connect? The scheduler admits newcomers too.
+  // May a process with this public key connect? Members may. The scheduler also admits unknown keys, but no key that is
+  // lost.
   bool admits(const std::string& key) const;
-  // Was it the key of a member that is no longer there?
+  // Did this key belong to a member that is no longer in the job?
   bool is_lost(const std::string& key) const;
-  // admits(), but waits a moment for a member that this process has not heard of yet.
+  // Like admits(), but waits a few seconds for an unknown key: this process may not have heard of a new member yet.
   bool admits_soon(const std::string& key) const;
 
-  // For the scheduler: lets a newcomer in that proves that it belongs to the job. It speaks as `provisional`, also when
-  // it is a member and does not know it yet. False if the proof is wrong, or if the key speaks for another newcomer.
+  // For the scheduler: lets a newcomer in if `proof` shows that it belongs to the job. The newcomer then sends with the
+  // provisional incarnation `provisional`. It may do so even when it is a member already, because it may not know that
+  // yet. False if the proof is wrong, the key is lost, or the key already has another provisional incarnation. Also
+  // false if there are too many newcomers.
   bool let_in(const std::string& key, const std::string& proof, std::uint64_t provisional);
-  // Does this key speak for the process of that incarnation?
+  // May the owner of this key send messages as the process of that incarnation?
   bool speaks_for(const std::string& key, std::uint64_t incarnation) const;
 
  private:
   const bool is_scheduler_;
   const std::string join_key_;
-  KeyPair own_, gate_;  // the secret of gate_ is the scheduler's only
+  KeyPair own_, gate_;  // only the scheduler has the secret of gate_
 
   bool admits_now(const std::string& key) const PACELINE_REQUIRES(mutex_);
 

@@ -17,7 +17,8 @@ struct FreeContext {
   void operator()(EVP_CIPHER_CTX* context) const { EVP_CIPHER_CTX_free(context); }
 };
 
-// Fetching the cipher and making a context cost more than sealing a small piece.
+// Returns a context that the thread keeps. Fetching the cipher and making a context cost more than sealing a small
+// piece.
 EVP_CIPHER_CTX* context_of_this_thread() {
   static EVP_CIPHER* const cipher = EVP_CIPHER_fetch(nullptr, "AES-256-GCM", nullptr);
   thread_local const std::unique_ptr<EVP_CIPHER_CTX, FreeContext> context(EVP_CIPHER_CTX_new());
@@ -29,7 +30,7 @@ EVP_CIPHER_CTX* context_of_this_thread() {
 const unsigned char* chars(const std::byte* data) { return reinterpret_cast<const unsigned char*>(data); }
 unsigned char* chars(std::byte* data) { return reinterpret_cast<unsigned char*>(data); }
 
-// Everything but the tag.
+// Does what seal() and open() have in common: everything except the tag.
 bool apply(EVP_CIPHER_CTX* context, const std::string& key, std::uint64_t number, const std::string& about,
            const std::byte* from, std::size_t bytes, std::byte* to, bool sealing) {
   std::array<unsigned char, 12> nonce = {};

@@ -75,7 +75,7 @@ std::string resolve_host(const std::string& host) {
 }
 
 std::string local_host_towards(const std::string& host) {
-  const Addresses list = look_up(host, "9", AI_NUMERICSERV);  // any port: a datagram socket sends nothing to connect
+  const Addresses list = look_up(host, "9", AI_NUMERICSERV);  // any port: connect() on a datagram socket sends nothing
   if (!list) return "";
   const addrinfo* best = preferred(list.get());
   const int fd = socket(best->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);

@@ -27,9 +27,10 @@ struct Interface {
 // The interfaces of this host that are up, IPv4 before IPv6.
 std::vector<Interface> network_interfaces();
 
-// The address that peers are told for this host: `local`, this host's address on the route to the host `scheduler`. If
-// the scheduler runs here, its name may resolve to a loopback address (127.0.1.1), which leads other hosts to
-// themselves. The result is then the address of a network interface, if there is one.
+// The address that this host announces to its peers. It is `local`, this host's address on the route to the host
+// `scheduler`, with one exception. If the scheduler runs here, its name may resolve to a loopback address such as
+// 127.0.1.1, which other hosts cannot use. The result is then the address of another network interface, if there is
+// one.
 std::string announced_host(const std::string& local, const std::string& scheduler);
 
 }  // namespace paceline

@@ -1,5 +1,6 @@
 #pragma once
-// Lets a thread that waits for an engine receive for a transport, one thread at a time. Outlives the transport.
+// Lets a thread that waits for an engine receive for a transport, one thread at a time. This object may outlive the
+// transport.
 
 #include <paceline/detail/waiting_work.h>
 #include <paceline/mutex.h>
@@ -12,7 +13,8 @@ namespace paceline {
 
 class BorrowedPoller final : public detail::WaitingWork {
  public:
-  // `receive_until` receives until a condition holds. `ring` makes it check the condition.
+  // `receive_until` receives packets until its argument returns true. `ring` makes a sleeping `receive_until` call its
+  // argument again.
   BorrowedPoller(std::function<void(const std::function<bool()>&)> receive_until, std::function<void()> ring)
       : receive_until_(std::move(receive_until)), ring_(std::move(ring)) {}
 
@@ -34,7 +36,8 @@ class BorrowedPoller final : public detail::WaitingWork {
     if (inside_) ring_();
   }
 
-  // The transport ends. Returns when no thread is inside, and no thread can enter any more.
+  // Call this before the transport ends. Returns when no thread is in work_until(). From then on, no thread can
+  // receive.
   void leave() {
     const Lock lock(mutex_);
     leaving_ = true;
@@ -48,7 +51,7 @@ class BorrowedPoller final : public detail::WaitingWork {
   Mutex mutex_;
   CondVar left_;
   bool inside_ PACELINE_GUARDED_BY(mutex_) = false;
-  std::atomic<bool> leaving_ = false;  // written with mutex_
+  std::atomic<bool> leaving_ = false;  // written under mutex_
 };
 
 }  // namespace paceline

@@ -1,5 +1,6 @@
 #pragma once
-// Connections of ZeroMQ over TCP, by which whole packets travel. The tcp transport of a job consists of them.
+// ZeroMQ connections over TCP, which carry whole packets. The tcp transport of a job uses one such object, or two with
+// keys.
 
 #include <paceline/transport.h>
 
@@ -11,12 +12,12 @@ namespace paceline {
 
 class Connections : public Transport {
  public:
-  // Only whom the door admits may connect. Call it before bind() and connect(). The `key` of connect() is what the door
-  // needs to connect to the peer.
+  // Only peers that the door admits may connect. Call use_door() before bind() and connect(). The `key` of connect()
+  // then goes to Door::equip_caller().
   virtual void use_door(std::shared_ptr<Door> door) = 0;
 };
 
-// `options` as those of the tcp transport.
+// Takes the options of the tcp transport.
 std::unique_ptr<Connections> make_connections(const Options& options);
 
 }  // namespace paceline

@@ -15,7 +15,7 @@ namespace {
 // request := version id domain address socket mechanism credential*      answer := version id status text user metadata
 constexpr std::size_t kVersion = 0, kId = 1, kMechanism = 5, kFirstCredential = 6;
 constexpr char kWelcome[] = "200";
-constexpr char kNotNow[] = "300";  // after any other refusal, ZeroMQ's caller would never try again
+constexpr char kNotNow[] = "300";  // after any other refusal, the peer's ZeroMQ would never try again
 
 class CurveDoor final : public Door {
  public:

@@ -1,5 +1,5 @@
 #pragma once
-// Who may connect to the sockets of the tcp transport, and how these prove who they are.
+// Decides which peers may connect to the sockets of the tcp transport, and how peers prove their identity.
 
 #include <paceline/mutex.h>
 #include <paceline/transport.h>
@@ -19,20 +19,23 @@ namespace paceline {
 class Door {
  public:
   virtual ~Door() = default;
-  // Before the socket listens, and before it connects to a peer that must have the secret of the public key `key`.
+  // Set the options of a socket before it listens or connects. `key` is what this door needs to connect to the peer,
+  // such as the public key of the peer.
   virtual void equip_listener(zmq::socket_t& socket) const = 0;
   virtual void equip_caller(zmq::socket_t& socket, const std::string& key) const = 0;
-  // A peer shows its credentials. Returns its identity; empty: it is turned away, and may try again later.
+  // Checks the credentials of a peer. Returns the identity of the peer. If the result is empty, the peer is turned
+  // away, and may try again later.
   virtual std::string admit(const std::string& mechanism, const std::vector<std::string>& credentials) = 0;
   // Is a peer that was admitted with this identity still welcome?
   virtual bool still_admits(const std::string& identity) const = 0;
-  // Is a connection to a peer made anew when it breaks? If not, broken() is called, which must not block.
+  // Does ZeroMQ reconnect when a connection to a peer breaks? If not, the transport calls broken(), which must not
+  // block.
   virtual bool lets_callers_return() const { return true; }
   virtual void broken(LinkId /*link*/) {}
 };
 
-// Answers the questions that the sockets of one context ask about peers (ZAP, rfc.zeromq.org/spec/27). Begin it before
-// a socket of the context listens. It ends when the context is closed.
+// Answers the authentication requests of the sockets of one context (ZAP, rfc.zeromq.org/spec/27). Create the Doorman
+// before a socket of the context listens. Its thread ends when the context is closed.
 class Doorman {
  public:
   Doorman(zmq::context_t& context, std::shared_ptr<Door> door);
@@ -47,15 +50,16 @@ class Doorman {
 };
 
 class Keyring;
-// CURVE. The identity of a peer is its public key.
+// Makes a door that uses CURVE. The identity of a peer is its public key.
 std::shared_ptr<Door> make_curve_door(std::shared_ptr<Keyring> keyring);
 
-// Tokens, each good for one connection. Nothing is encrypted. `key` of a caller is its token.
+// Admits peers by tokens, each of which is good for one connection. Nothing is encrypted. The `key` of equip_caller()
+// is a token that the peer's door has issued.
 class TokenDoor final : public Door {
  public:
-  // Returns a new token. Who shows it gets the identity.
+  // Returns a new token. The peer that shows this token gets the identity.
   std::string issue(const std::string& identity);
-  // Before the door is used.
+  // Sets the function that broken() calls. Call this before the door is used.
   void when_broken(std::function<void(LinkId)> callback) { when_broken_ = std::move(callback); }
 
   void equip_listener(zmq::socket_t& socket) const override;

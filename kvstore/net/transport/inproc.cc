@@ -18,16 +18,16 @@ namespace {
 
 class Inbox;
 
-// A connection. End 0 is the end that connected. Packets of each end go to the inbox of the other end.
+// A connection. End 0 is the end that connected. Packets that one end sends go to the inbox of the other end.
 struct Wire {
   Mutex mutex;
   std::shared_ptr<Inbox> inbox[2] PACELINE_GUARDED_BY(mutex);
   LinkId link[2] PACELINE_GUARDED_BY(mutex) = {
-      0, 0};  // the wire's number in that inbox's transport; 0: not known there yet
-  const Inbox* numbered_in PACELINE_GUARDED_BY(mutex) = nullptr;  // the one that link[1] is a number in
-  std::deque<Packet> waiting PACELINE_GUARDED_BY(mutex);          // from end 0, while end 1 has no transport
-  bool listed PACELINE_GUARDED_BY(mutex) = true;                  // the switchboard still looks for end 1
-  bool closed PACELINE_GUARDED_BY(mutex) = false;                 // by end 0, for ever
+      0, 0};  // number of the link in the transport of that inbox; 0: not known there yet
+  const Inbox* numbered_in PACELINE_GUARDED_BY(mutex) = nullptr;  // the inbox whose transport numbered link[1]
+  std::deque<Packet> waiting PACELINE_GUARDED_BY(mutex);          // packets from end 0, while end 1 has no transport
+  bool listed PACELINE_GUARDED_BY(mutex) = true;                  // end 1 is attached, or the switchboard looks for it
+  bool closed PACELINE_GUARDED_BY(mutex) = false;                 // end 0 has closed the wire for ever
 
   void detach() PACELINE_REQUIRES(mutex) {
     inbox[1].reset();
@@ -38,7 +38,7 @@ struct Wire {
 
 struct Delivery {
   std::shared_ptr<Wire> wire;
-  int end = 0;  // at which it arrives
+  int end = 0;  // the end at which the packet arrives
   Packet packet;
 };
 
@@ -54,7 +54,7 @@ class Inbox {
     some_.notify_one();
     return true;
   }
-  // Blocks; false when closed.
+  // Waits for deliveries. False when the inbox is closed.
   bool take(std::deque<Delivery>& out) {
     const Lock lock(mutex_);
     some_.wait(mutex_, [this]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return closed_ || !deliveries_.empty(); });
@@ -78,8 +78,8 @@ class Inbox {
   bool closed_ PACELINE_GUARDED_BY(mutex_) = false;
 };
 
-// For each name the bound transport, and the connections that wait for one. Connections are made only under its lock,
-// which is taken before that of any wire.
+// Knows the inbox that is bound to each name, and the wires that wait for a name. Wires are attached only under the
+// lock of the switchboard, which is taken before the lock of a wire.
 class Switchboard {
  public:
   static Switchboard& of_this_process() {
@@ -123,7 +123,8 @@ class Switchboard {
     const Lock lock(wire->mutex);
     if (wire->closed) return;
     wire->inbox[1] = inbox;
-    // Packets from before a hang-up may have numbered the link anew already.
+    // After a hang-up, the delivery of an older packet may already have given the link a new number. That number stays
+    // valid if it belongs to this inbox.
     if (wire->numbered_in != inbox.get()) wire->link[1] = 0;
     for (Packet& packet : std::exchange(wire->waiting, {})) inbox->put({wire, 1, std::move(packet)});
   }
@@ -256,7 +257,7 @@ class Inproc final : public Transport {
         links_[id] = {delivery.wire, delivery.end, ""};
       }
     }
-    if (is_new) {  // an old number may have been closed meanwhile
+    if (is_new) {  // an old number is not set again: the link may have been closed meanwhile
       const Lock lock(delivery.wire->mutex);
       delivery.wire->link[delivery.end] = id;
       if (delivery.end == 1) delivery.wire->numbered_in = inbox_.get();

@@ -12,10 +12,10 @@
 
 namespace paceline {
 
-// Who is at the other end.
+// Describes the peer at the other end of a link.
 struct LinkName {
   std::string address;   // for logs
-  std::string identity;  // what it has proved to be; empty where nobody has to
+  std::string identity;  // what the peer has proved to be; empty if peers need no proof
   bool incoming = false;
 };
 
@@ -31,13 +31,13 @@ class LinkNames {
     const Lock lock(mutex_);
     names_.erase(link);
   }
-  // Without address and identity where there is no such link.
+  // Returns an empty name if there is no such link.
   LinkName of(LinkId link) const {
     const Lock lock(mutex_);
     const auto found = names_.find(link);
     return found == names_.end() ? LinkName() : found->second;
   }
-  // Those of peers that connected and whose identity is refused.
+  // Returns the incoming links whose identity `admits` refuses.
   std::vector<LinkId> unwelcome(const std::function<bool(const std::string&)>& admits) const {
     const Lock lock(mutex_);
     std::vector<LinkId> found;

@@ -43,7 +43,8 @@ class Observers {
   std::shared_ptr<const List> list_ PACELINE_GUARDED_BY(mutex_);
 };
 
-// Of a transport inside another, whose packets are not those of the outer one.
+// Observes a transport inside another transport, and passes on its rejections only. The packets of the inner transport
+// are not the packets of the outer one.
 class RejectionsOnly final : public TransportObserver {
  public:
   explicit RejectionsOnly(std::shared_ptr<TransportObserver> to) : to_(std::move(to)) {}

@@ -1,18 +1,19 @@
-// The tcp transport of a job. Without keys it is plain ZeroMQ (tcp.cc). With keys, small frames travel in CURVE, and
-// large ones by a second socket, sealed with AES-256-GCM by a few threads, because CURVE would make them slow. CURVE
-// carries what the receiver must know of a large frame:
+// The tcp transport of a job. Without keys, it is plain ZeroMQ (tcp.cc). With keys, CURVE encrypts the connections, and
+// small frames travel over them. Large frames would be slow in CURVE, so they travel over a second socket. A few
+// threads seal large frames with AES-256-GCM. A control message over CURVE announces the large frames of a packet:
 //
-//   packet over CURVE := frame*                    as it is, unless its first frame begins like ours
+//   packet over CURVE := frame*                    the packet itself, unless its first frame begins with magic
 //                      | magic control frame*      control: sealed.proto
-//   second socket     := session:u64 number:u64                           the first message of who connected
+//   second socket     := session:u64 number:u64                           first message of the side that connected
 //                      | session:u64 number:u64 ciphertext tag:16 bytes   a piece of a frame
 //
-// The side that connected begins with HELLO when it first has a large frame to send, or when the other side asks it to.
-// The second socket admits only who shows a token that travelled in CURVE, once. Until the token has come, and where
-// the second socket cannot be reached, large frames travel in CURVE too. A piece is sealed together with its session
-// and number; the number is the nonce. Each round, which a HELLO begins, has new keys. What was announced in an earlier
-// round and has not come is lost, as packets are when a connection breaks. A HELLO without an answer is said again as
-// it was: behind a long queue the answer takes long, and another round would make it void.
+// The side that connected sends HELLO when it first has a large frame to send, or when the other side asks for HELLO.
+// The second socket admits only peers that show a token. The token comes over CURVE and is valid once. Large frames
+// travel in CURVE too until the token has come, and if the second socket cannot be reached. The tag of a piece also
+// protects its session and number. The number is the nonce. Each new HELLO begins a round, and each round has new keys.
+// Packets of an earlier round whose pieces have not all come are lost, like packets when a connection breaks. A HELLO
+// without an answer is repeated unchanged. The answer may only be late behind a long queue, and a new round would make
+// it void.
 
 #include <paceline/error.h>
 #include <paceline/log.h>
@@ -61,7 +62,7 @@ class Sealed final : public Transport {
       const Lock turn(turn_);
       handler_ = nullptr;
     }
-    if (pool_) pool_->stop();  // what was announced is sealed and sent
+    if (pool_) pool_->stop();  // announced frames are still sealed and sent
   }
 
   void use_keys(const std::shared_ptr<Keyring>& keyring) override {
@@ -143,7 +144,8 @@ class Sealed final : public Transport {
   }
 
  private:
-  // The threads of each of the two sockets use the other one, which may end first.
+  // Runs the action unless this transport is ending. The threads of each socket use the other socket, which may end
+  // first.
   template <class Action>
   void while_alive(Action action) {
     const std::shared_lock alive(alive_);
@@ -193,7 +195,7 @@ class Sealed final : public Transport {
 
   // ---- rounds ----
 
-  // `session` is null for a link by which nobody has said HELLO.
+  // `session` is null for a link over which no HELLO has come.
   void ask_for_second_socket(LinkId link, Session* session) PACELINE_REQUIRES(mutex_) {
     if (asked_.size() > kMostSessions) asked_.clear();
     Clock::time_point& asked = session ? session->asked : asked_[link];
@@ -232,7 +234,7 @@ class Sealed final : public Transport {
     sessions_.forget(session);
   }
 
-  // Of a connection to a second socket that this side opened.
+  // Handles the end of a connection that this side opened to a second socket.
   void on_broken(LinkId bulk) {
     const Lock lock(mutex_);
     const std::shared_ptr<Session> broken = sessions_.find_bulk(bulk);
@@ -240,8 +242,8 @@ class Sealed final : public Transport {
     if (broken->may_try_again(Clock::now()))
       say_hello(*broken);
     else
-      begin_round(*broken, broken->round + 1);            // it is not reachable; large frames go in CURVE for a while
-    pool_->submit({[this, broken] { drain(*broken); }});  // not here: the caller holds the second socket
+      begin_round(*broken, broken->round + 1);            // unreachable: large frames travel in CURVE for a while
+    pool_->submit({[this, broken] { drain(*broken); }});  // not here: the caller has locked the second socket
   }
 
   void on_hello(LinkId link, const Control& hello) {
@@ -273,7 +275,7 @@ class Sealed final : public Transport {
     drain(*session);
   }
 
-  // What the peer may have missed when its link broke.
+  // Repeats the last message of the round, because the peer may have missed it when its link broke.
   void say_again(const Session& session) PACELINE_REQUIRES(mutex_) {
     control_->send(session.link,
                    {session.open ? sealed::frame_of(sealed::control_about(session, Control::READY)) : session.word});
@@ -337,7 +339,7 @@ class Sealed final : public Transport {
     drain(*session);
   }
 
-  // A packet that is whole. It waits for those before it.
+  // Delivers a packet that is complete, after the earlier packets of its link.
   void take(LinkId link, Packet packet) {
     std::shared_ptr<Session> session;
     {
@@ -367,7 +369,7 @@ class Sealed final : public Transport {
       session = sessions_.find_number(control.session());
       if (!session || (session->connected ? session->link != link : session->identity != identity))
         return renew(link, nullptr);
-      if (!sealed::is_current(*session, control)) {  // lost: announced in an earlier round
+      if (!sealed::is_current(*session, control)) {  // the packet is lost: it was announced in an earlier round
         if (session->connected && !session->open) ask_for_second_socket(link, session.get());  // HELLO may be lost
         return;
       }
@@ -408,7 +410,7 @@ class Sealed final : public Transport {
       const Lock lock(mutex_);
       const auto found = session->expected.find(number);
       if (found == session->expected.end()) {
-        // With a damaged number the packet that waits for this piece would wait for ever.
+        // If the number is damaged, another piece is missing, and its packet would wait for ever.
         const bool good = sealed::is_genuine(*session->in, session->number, number, piece);
         if (good && (number < session->next_in || session->keep_early(number, std::move(piece)))) return;
         if (!good) reject(session->link, kNotSealed);
@@ -435,7 +437,7 @@ class Sealed final : public Transport {
     }});
   }
 
-  // Delivers what is whole and has nothing before it that is not.
+  // Delivers the complete packets at the front of the queue.
   void drain(Session& session) {
     for (;;) {
       std::shared_ptr<Arriving> first;
@@ -469,15 +471,15 @@ class Sealed final : public Transport {
 
   const std::int64_t max_frame_bytes_;
   std::shared_mutex alive_;
-  bool stopping_ = false;             // with alive_
-  std::shared_ptr<Keyring> keyring_;  // null: everything is plain
+  bool stopping_ = false;             // guarded by alive_
+  std::shared_ptr<Keyring> keyring_;  // null: nothing is encrypted
   const std::shared_ptr<TokenDoor> tokens_ = std::make_shared<TokenDoor>();
   const std::shared_ptr<sealed::Buffers> buffers_ = std::make_shared<sealed::Buffers>();
   std::atomic<int> bulk_port_ = 0;
   Observers observers_;
   RejectionLog rejections_;
 
-  Mutex turn_;  // one handler at a time
+  Mutex turn_;  // held while a handler runs
   Handler handler_ PACELINE_GUARDED_BY(turn_);
 
   Mutex mutex_;  // taken after turn_
@@ -485,7 +487,7 @@ class Sealed final : public Transport {
   std::unordered_map<LinkId, Clock::time_point> asked_ PACELINE_GUARDED_BY(mutex_);  // links without a session
 
   std::unique_ptr<WorkPool> pool_;
-  std::unique_ptr<Connections> control_, bulk_;  // last, so that they end first: their threads use the rest
+  std::unique_ptr<Connections> control_, bulk_;  // last, so that they are destroyed first: their threads use the rest
 };
 
 }  // namespace

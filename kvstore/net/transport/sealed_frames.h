@@ -1,5 +1,5 @@
 #pragma once
-// Large frames of the sealed transport: how they are announced, and their pieces.
+// Functions of the sealed transport (sealed.cc) that announce large frames, and seal and open their pieces.
 
 #include <cstdint>
 #include <memory>
@@ -10,31 +10,34 @@
 
 namespace paceline::sealed {
 
+// Make control messages. All except control_of() carry the number and round of the session. `key` is the key with which
+// the sender of the message seals. The second socket listens at `port`, and admits the other side by `token`.
 Control control_of(Control::Kind kind);
 Control control_about(const Session& session, Control::Kind kind);
-// `key`: that the sender of the word seals with. `token`, `port`: by which the second socket admits the other side.
 Control hello_of(const Session& session, const std::string& key);
 Control answer_of(const Session& session, const std::string& key, const std::string& token, int port);
-// Is it about the present round of the session?
+// Does `control` belong to the present round of the session?
 bool is_current(const Session& session, const Control& control);
 Frame frame_of(const Control& control);
 
-// By which the second socket knows who connected to it.
+// The identity of the session's peer at the second socket. It differs in each round.
 std::string bulk_identity(const Session& session);
 
+// Reads a little-endian number.
 std::uint64_t number_at(const std::byte* at);
-// What a piece begins with.
+// The head of a piece.
 std::string head_of(std::uint64_t session, std::uint64_t number);
+// Returns a piece: its head, ciphertext and tag.
 Frame seal_piece(Buffers& buffers, const SealingKey& key, std::uint64_t session, std::uint64_t number,
                  const std::byte* data, std::size_t bytes);
-// False: it is not the piece that belongs there.
+// Writes the plaintext of a piece to its place. False if it is not the piece that belongs there.
 [[nodiscard]] bool open_piece(const SealingKey& key, std::uint64_t session, std::uint64_t number, const Frame& piece,
                               const Place& place);
-// Was it sealed with this key, wherever it belongs?
+// Was the piece sealed with this key, session and number? Its place need not be known.
 bool is_genuine(const SealingKey& key, std::uint64_t session, std::uint64_t number, const Frame& piece);
 
-// Prepares the memory of an announced packet and finds the places of its pieces. Returns what the sender did wrong, as
-// the end of the sentence "it sent ...", or an empty text.
+// Allocates the memory of an announced packet, and lists the places of its pieces in `places`. Returns an empty text,
+// or what the sender did wrong, as the end of the sentence "it sent ...".
 std::string lay_out(const Control& control, Packet packet, std::int64_t max_frame_bytes,
                     const std::shared_ptr<Arriving>& arriving, std::vector<Place>& places);
 

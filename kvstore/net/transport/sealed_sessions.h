@@ -1,5 +1,6 @@
 #pragma once
-// The state of the links of the sealed transport: which packets wait for pieces, and by which keys these are sealed.
+// The state of the links of the sealed transport (sealed.cc): the packets that wait for pieces, and the keys of the
+// pieces.
 
 #include <paceline/mutex.h>
 #include <paceline/transport.h>
@@ -21,11 +22,11 @@ namespace paceline::sealed {
 
 constexpr char kMagic[8] = {'P', 'C', 'L', 's', 'e', 'a', 'l', '\x01'};
 constexpr std::size_t kMagicBytes = sizeof(kMagic);
-constexpr std::size_t kSmallestSealed = 16 << 10;    // bytes of a frame; smaller ones travel in CURVE
+constexpr std::size_t kSmallestSealed = 16 << 10;    // bytes of a frame; smaller frames travel in CURVE
 constexpr std::size_t kHeadBytes = 16;               // session and number of the piece, each little-endian
 constexpr std::size_t kPieceBytes = (1 << 20) - 64;  // plaintext of a piece; with head and tag less than 1 MiB
 constexpr int kMostBreaks = 8;
-constexpr std::size_t kMostEarlyBytes = std::size_t{64} << 20;  // of pieces whose announcement has not come
+constexpr std::size_t kMostEarlyBytes = std::size_t{64} << 20;  // of pieces that come before their announcement
 
 inline bool is_control(const Packet& packet) {
   return !packet.empty() && packet[0].size >= kMagicBytes && std::memcmp(packet[0].data, kMagic, kMagicBytes) == 0;
@@ -37,11 +38,11 @@ inline bool any_large(const Packet& packet) {
   return false;
 }
 
-// A packet that has been announced.
+// A packet in the queue of a session.
 struct Arriving {
   LinkId from = 0;
   Packet packet;
-  std::size_t missing = 0;  // pieces
+  std::size_t missing = 0;  // pieces that have not come
 };
 
 // Where a piece belongs.
@@ -51,46 +52,48 @@ struct Place {
   std::size_t bytes = 0;
 };
 
-// One link. Guarded by the transport's mutex, but for the keys.
+// The state of one link. The transport's mutex guards everything except the contents of the keys.
 struct Session {
   std::uint64_t number = 0;
   std::uint32_t round = 0;
-  LinkId link = 0, bulk = 0;                    // bulk: on the second socket; 0: not connected
-  std::string identity;                         // of who connected; empty on that side
-  std::string host;                             // to which this side connected
-  bool connected = false;                       // by us
+  LinkId link = 0, bulk = 0;                    // bulk: the connection over the second socket; 0: none
+  std::string identity;                         // of the peer that connected; empty if this side connected
+  std::string host;                             // the host that this side connected to
+  bool connected = false;                       // true if this side connected
   bool open = false;                            // large frames may go by the second socket
-  Frame word;                                   // HELLO or ANSWER of this round
+  Frame word;                                   // HELLO or ANSWER that this side sent in this round
   std::chrono::steady_clock::time_point asked;  // when the last HELLO or RENEW was sent, or a round began
   std::chrono::steady_clock::time_point first_break;
-  int breaks = 0;  // of the second socket's connection, in the ten seconds after first_break
+  int breaks = 0;  // of the connection to the second socket, within ten seconds after first_break
 
   std::shared_ptr<const SealingKey> out, in;
   std::uint64_t next_out = 1;  // never reset: the number of a piece is its nonce
 
-  std::deque<std::shared_ptr<Arriving>> queue;  // in the order of the link
-  bool delivering = false;                      // a thread takes packets from the queue
+  std::deque<std::shared_ptr<Arriving>> queue;  // in the order of delivery
+  bool delivering = false;                      // a thread is delivering a packet from the queue
   std::map<std::uint64_t, Place> expected;      // pieces that were announced and have not come
   std::map<std::uint64_t, Frame> early;         // pieces that came before they were announced
   std::size_t early_bytes = 0;
-  std::uint64_t next_in = 1;  // the first number that was not announced
+  std::uint64_t next_in = 1;  // the first piece number that was not announced
 
-  // Nothing of earlier rounds is valid from now on. Returns the connection that must be closed; 0: none.
+  // Begins a round. Pieces of earlier rounds are no longer valid. Returns the connection over the second socket that
+  // the caller must close, or 0.
   LinkId begin_round(std::uint32_t new_round) {
     round = new_round;
     open = false;
     word = {};
-    next_in = 1;  // the sender may have forgotten its numbers; keys are new, so none is taken twice
+    next_in = 1;  // the sender may count from 1 again; with the new keys, no nonce is used twice
     lose_what_is_missing();
     return std::exchange(bulk, 0);
   }
-  // Keeps a piece that came before its announcement. False where there are too many of these.
+  // Keeps a piece that came before its announcement. False if the kept pieces now have too many bytes.
   bool keep_early(std::uint64_t piece, Frame frame) {
     early_bytes += frame.size;
     early.emplace(piece, std::move(frame));
     return early_bytes <= kMostEarlyBytes;
   }
-  // Puts an announced packet into the queue. Its pieces have numbers from `first` on. Returns those that came before.
+  // Puts an announced packet into the queue. Its pieces have numbers from `first` on. Returns the pieces that have come
+  // already.
   std::vector<std::pair<std::uint64_t, Frame>> expect(const std::shared_ptr<Arriving>& arriving, std::uint64_t first,
                                                       std::vector<Place> places) {
     queue.push_back(arriving);
@@ -98,7 +101,8 @@ struct Session {
     for (std::size_t i = 0; i < places.size(); ++i) expected.emplace(first + i, std::move(places[i]));
     return take_early(first);
   }
-  // The kept pieces that have been announced now. Older ones are dropped: their announcement was lost.
+  // Returns the kept pieces that have been announced now. Drops kept pieces with lower numbers: their announcement was
+  // lost.
   std::vector<std::pair<std::uint64_t, Frame>> take_early(std::uint64_t first_announced) {
     std::vector<std::pair<std::uint64_t, Frame>> taken;
     while (!early.empty() && early.begin()->first < next_in) {
@@ -108,7 +112,8 @@ struct Session {
     }
     return taken;
   }
-  // The first packet, if no piece of it is missing and no other is being delivered.
+  // Takes the first packet of the queue, if none of its pieces is missing and no other packet is being delivered.
+  // Otherwise returns null.
   std::shared_ptr<Arriving> take_whole() {
     if (delivering || queue.empty() || queue.front()->missing > 0) return nullptr;
     const std::shared_ptr<Arriving> first = std::move(queue.front());
@@ -116,7 +121,7 @@ struct Session {
     delivering = true;
     return first;
   }
-  // After the connection to the second socket broke: is it worth making another at once?
+  // Call this after the connection to the second socket broke. True if a new connection should be made at once.
   bool may_try_again(std::chrono::steady_clock::time_point now) {
     if (now - first_break > std::chrono::seconds(10)) {
       first_break = now;
@@ -124,7 +129,7 @@ struct Session {
     }
     return open && ++breaks <= kMostBreaks;
   }
-  // Gives up what was announced and has not come.
+  // Gives up the packets that wait for pieces, and the pieces that wait for an announcement.
   void lose_what_is_missing() {
     std::erase_if(queue, [](const auto& arriving) { return arriving->missing > 0; });
     expected.clear();
@@ -145,13 +150,13 @@ struct Sessions {
     const auto found = by_number.find(number);
     return found == by_number.end() ? nullptr : found->second;
   }
-  // The one that made this connection to a second socket.
+  // The session that made this connection to a second socket.
   std::shared_ptr<Session> find_bulk(LinkId bulk) const {
     for (const auto& [number, session] : by_number)
       if (session->connected && session->bulk == bulk) return session;
     return nullptr;
   }
-  // Of who connected and `admits` says no to its key.
+  // Returns the sessions of incoming links whose identity `admits` refuses.
   template <class Admits>
   std::vector<std::shared_ptr<Session>> unwelcome(Admits admits) const {
     std::vector<std::shared_ptr<Session>> found;
@@ -174,7 +179,7 @@ struct Sessions {
     session->identity = identity;
     return by_number[number] = session;
   }
-  // Its peer speaks on this link now.
+  // Moves the session to the link on which its peer sends now.
   void move_to(const std::shared_ptr<Session>& session, LinkId link) {
     if (session->link == link) return;
     by_link.erase(session->link);
@@ -187,8 +192,8 @@ struct Sessions {
   }
 };
 
-// Memory for sealed pieces. That of large ones is used again, because fresh pages cost more than sealing them. Lives as
-// long as any piece.
+// Memory for sealed pieces. Memory of large pieces is used again, because fresh pages cost more than sealing a piece.
+// This object lives as long as the memory of any large piece.
 class Buffers : public std::enable_shared_from_this<Buffers> {
  public:
   // `bytes`: at most kLarge.

@@ -1,18 +1,18 @@
-// tcp, and shared memory between processes of one host. Every process has one heap that its peers map and read
-// (shared_heap.h). Large frames of a packet are in this heap, or are copied there once. tcp carries only their
+// The tcp transport with shared memory between processes of one host. Every process has one heap that its peers map and
+// read (shared_heap.h). Large frames of a packet are in this heap, or are copied there once. tcp carries only their
 // addresses:
 //
-//   packet over tcp := frame*                    as it is, unless its first frame begins like ours
+//   packet over tcp := frame*                    the packet itself, unless its first frame begins with magic
 //                    | magic control frame*      control: shm.proto
 //
 // The side that connects begins a link with HELLO. ANSWER and READY tell each side whether the other can read its
-// memory. Before that, and if it cannot, all frames go by tcp. The sender of shared frames holds their owners until the
-// receiver has released them and says PACELINE_RELEASE. After a broken connection, the next HELLO names the packets
-// that are still in use, so that lost packets are not held for ever. When the peer's process ends, its packets are
-// released.
+// memory. Until then, and if either side cannot, all frames go by tcp. The sender of shared frames holds their owners
+// until the receiver sends RELEASE. HELLO and ANSWER name the packets that their sender still uses. The receiver of
+// HELLO or ANSWER releases its other packets, so that lost packets are not held for ever. When a peer's process ends,
+// the packets that it was reading are released.
 //
-// A peer may write anything into its own memory at any time. Only payloads travel there. A process that can open this
-// memory runs as the same user, and could do worse.
+// A peer may write anything into its own memory at any time, so only payloads travel there. A process that can open
+// this memory runs as the same user, and could do worse.
 
 #include <paceline/detail/host_memory.h>
 #include <paceline/detail/shared_heap.h>
@@ -55,7 +55,7 @@ using shm::Sessions;
 constexpr std::size_t kMostSessions = 65536;
 constexpr Clock::duration kBetweenSweeps = std::chrono::seconds(1);
 
-// Equal where processes can open each other's memory: the same boot, the same view of processes, the same user.
+// Returns equal names in processes that can open each other's memory: they have the same boot, PID namespace and user.
 std::string name_of_host() {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
@@ -195,11 +195,11 @@ class Shm final : public Transport {
     outgoing.front() = packet_of(control).front();
     session->lent.emplace(number, std::move(lent));
     shm::hand_overs().fetch_add(1, std::memory_order_release);
-    sessions_->inner->send(link, outgoing);  // a copy: owners are let go after the lock
+    sessions_->inner->send(link, outgoing);  // a copy, so that owners are released after the lock
     return true;
   }
 
-  // The frame in memory that peers can read. Without data if the heap has no room.
+  // Returns the frame in memory that peers can read, or a frame without data if the heap has no room.
   Frame in_heap(const Frame& frame) const {
     if (heap_->contains(frame.data, frame.size)) return frame;
     const std::shared_ptr<std::byte[]> copy = detail::allocate_host(frame.size);
@@ -214,7 +214,7 @@ class Shm final : public Transport {
     const Clock::rep now = Clock::now().time_since_epoch().count();
     Clock::rep due = next_sweep_.load(std::memory_order_relaxed);
     if (now < due || !next_sweep_.compare_exchange_strong(due, now + kBetweenSweeps.count())) return;
-    std::vector<std::shared_ptr<Session>> gone;  // let go after the lock: owners run code of others
+    std::vector<std::shared_ptr<Session>> gone;  // released after the lock: destructors of owners run foreign code
     std::vector<std::unordered_map<std::uint64_t, Packet>> let_go;
     const Lock lock(sessions_->mutex);
     for (const auto& [number, session] : sessions_->by_number)
@@ -441,7 +441,7 @@ class Shm final : public Transport {
   RejectionLog rejections_;
   Mutex handler_mutex_;
   std::shared_ptr<const Handler> handler_ PACELINE_GUARDED_BY(handler_mutex_);
-  std::unique_ptr<Transport> inner_;  // last, so that it ends first: its thread uses the rest
+  std::unique_ptr<Transport> inner_;  // last, so that it is destroyed first: its thread uses the rest
 };
 
 }  // namespace

@@ -27,27 +27,28 @@ inline Packet packet_of(const Control& control) {
   return {Frame::of(std::string(kMagic, kMagicBytes) + control.SerializeAsString())};
 }
 
-// What both ends of a link know of each other.
+// What this end of a link knows of the link and of the other end.
 struct Session {
   std::uint64_t number = 0;
   std::uint32_t round = 0;
   LinkId link = 0;
-  bool connected = false;  // by us
-  bool shares = false;     // each can read the other's memory
+  bool connected = false;  // true if this side connected
+  bool shares = false;     // each side can read the other's memory
   std::shared_ptr<const detail::SharedView> theirs;
   std::uint64_t last_packet = 0;
   std::unordered_map<std::uint64_t, Packet> lent;  // our packets that the peer may be reading
   std::set<std::uint64_t> held;                    // the peer's packets that this process may be reading
 };
 
-// Orders the writes before a frame is handed over or released with the reads at the other end. Between processes the
-// connection does this. Peers in one process (tests) also need an atomic for the memory model of C++.
+// Orders the accesses of both ends to a frame. Accesses before a hand-over or a release happen before the later
+// accesses of the other end. Between processes, the connection gives this order. Peers in one process, as in tests,
+// also need an atomic for the memory model of C++.
 inline std::atomic<std::uint64_t>& hand_overs() {
   static std::atomic<std::uint64_t> count = 0;
   return count;
 }
 
-// Lives at least as long as any frame is held, even after the transport.
+// The sessions of one transport. Frames may outlive the transport, so their owners hold only a weak pointer to it.
 struct Sessions {
   Mutex mutex;
   Transport* inner PACELINE_GUARDED_BY(mutex) = nullptr;
@@ -75,7 +76,7 @@ struct Sessions {
   }
 };
 
-// The owner of the frames of a packet in a peer's memory.
+// Owns the frames of a received packet. These frames are in a peer's memory.
 struct Borrowed {
   std::weak_ptr<Sessions> sessions;
   std::shared_ptr<const detail::SharedView> view;

@@ -1,12 +1,12 @@
-// ZeroMQ over TCP. The bound side is a ROUTER, and each connection is a DEALER. ZeroMQ keeps a queue for each peer, so
-// a dead peer does not stall the others. One thread at a time receives: the transport's own, or a thread that waits for
-// an engine. A thread that finds the sockets free sends by itself, because waking another thread costs more than
-// sending a small packet. Otherwise it puts a command into a queue.
+// ZeroMQ over TCP. The bound side is a ROUTER, and each outgoing connection is a DEALER. ZeroMQ keeps a queue for each
+// peer, so a dead peer does not stall the others. One thread at a time receives: the transport's own, or a thread that
+// waits for an engine. A thread that calls send() uses the sockets itself if they are free, because waking another
+// thread costs more than sending a small packet. Otherwise the thread puts a command into a queue.
 //
-//   zmtp message, DEALER -> ROUTER and back := frame of the packet*        (ROUTER adds and removes the routing id)
+//   ZMTP message in both directions := frame of the packet*        (ROUTER adds and removes the routing id)
 //
-// Payloads are not copied. An outgoing frame holds Frame::owner until ZeroMQ has sent it. The memory of an incoming
-// frame belongs to ZeroMQ.
+// Payloads are not copied, except in small frames. ZeroMQ holds Frame::owner of an outgoing frame until the frame is
+// sent. The memory of an incoming frame belongs to ZeroMQ.
 
 #include <paceline/error.h>
 #include <paceline/log.h>
@@ -36,9 +36,9 @@ namespace paceline {
 namespace {
 
 constexpr std::size_t kMostIncomingLinks = 65536;
-constexpr std::int64_t kCurveBytes = 64;  // a frame grows by fewer when CURVE seals it
-constexpr int kMostSockets = 16384;       // three for each connection that is watched
-constexpr int kPacketsPerTurn = 64;       // from one socket, before the others have their turn
+constexpr std::int64_t kCurveBytes = 64;  // more than CURVE adds to the size of a frame
+constexpr int kMostSockets = 16384;       // each monitored connection needs three
+constexpr int kPacketsPerTurn = 64;       // received from one socket before the next socket has its turn
 
 class Tcp final : public Connections {
  public:
@@ -139,10 +139,10 @@ class Tcp final : public Connections {
   struct Router {
     Watched requests, monitor;
     std::unordered_map<std::string, LinkId> links;  // by routing id
-    int listener = -1;                              // descriptor
+    int listener = -1;                              // descriptor of the listening socket
   };
   struct Dealer : Watched {
-    Socket monitor;  // none: a connection that breaks is made anew
+    Socket monitor;  // empty: ZeroMQ reconnects by itself
   };
   struct Using {
     explicit Using(bool& flag) : in_use(flag) { in_use = true; }
@@ -154,7 +154,7 @@ class Tcp final : public Connections {
     std::size_t router = 0;
     std::string routing_id, identity;
     Connection connection;
-    bool is_kept = false;  // as a member's
+    bool is_kept = false;  // the peer is a member, see keep()
   };
 
   std::int64_t max_message_bytes() const { return max_frame_bytes_ + (door_ ? kCurveBytes : 0); }
@@ -168,7 +168,7 @@ class Tcp final : public Connections {
     wake_ups_.ring();
   }
 
-  // False where another thread has the sockets, or what was sent earlier still waits in the queue.
+  // False if the sockets are in use, or if earlier commands still wait in the queue.
   bool send_at_once(LinkId link, const Packet& packet) {
     const std::unique_lock sockets(sockets_mutex_, std::try_to_lock);
     if (!sockets || in_use_) return false;
@@ -177,7 +177,8 @@ class Tcp final : public Connections {
       if (!commands_.empty()) return false;
     }
     const Using use(in_use_);
-    // ZeroMQ tells of what arrives once; sending may have taken the news from the thread that waits for it.
+    // ZeroMQ signals an arrival only once, and sending may consume the signal. If something has arrived, the receiving
+    // thread must be woken.
     try {
       const Socket* socket = send_now(link, packet);
       if (socket && (uninterrupted([&] { return socket->get(zmq::sockopt::events); }) & ZMQ_POLLIN) != 0)
@@ -189,7 +190,7 @@ class Tcp final : public Connections {
     return true;
   }
 
-  // ---- below: with the sockets ----
+  // ---- functions that need sockets_mutex_ ----
 
   void obey(Command& command) {
     switch (command.kind) {
@@ -229,7 +230,7 @@ class Tcp final : public Connections {
       dealer->second.news = true;
   }
 
-  // The socket that was used, if any.
+  // Returns the socket that was used, or null.
   const Socket* send_now(LinkId link, const Packet& packet) {
     if (packet.empty()) return nullptr;
     const auto dealer = dealers_.find(link);
@@ -245,7 +246,7 @@ class Tcp final : public Connections {
       send_frame(router, zmq::message_t(incoming->second.routing_id), true);
     } catch (const zmq::error_t& error) {
       if (error.num() != EHOSTUNREACH) throw;
-      return &router;  // it is away, and may come back by the same routing id
+      return &router;  // the peer is away, and may come back with the same routing id
     }
     observers_.on_send(link, packet);
     send_frames(router, packet);
@@ -268,7 +269,7 @@ class Tcp final : public Connections {
     incoming_.erase(incoming);
   }
 
-  // Receives at most kPacketsPerTurn packets from each socket. True if some are left.
+  // Receives at most kPacketsPerTurn packets from each socket. True if there may be more to receive.
   bool receive_all() {
     bool more = false;
     for (std::size_t i = 0; i < routers_.size(); ++i) {
@@ -287,7 +288,7 @@ class Tcp final : public Connections {
     return more;
   }
 
-  // True where more may have arrived.
+  // True if there may be more to receive.
   bool receive(Socket& socket, const std::size_t* router, LinkId link) {
     for (int count = 0; count < kPacketsPerTurn; ++count) {
       Packet packet;
@@ -311,9 +312,9 @@ class Tcp final : public Connections {
       }
       forget(incoming);
     }
-    if (door_ && !door_->still_admits(identity)) return 0;  // it arrived before the connection was closed
+    if (door_ && !door_->still_admits(identity)) return 0;  // the packet arrived before its connection was closed
     Connection connection = connection_of(packet);
-    const std::string mapped = "::ffff:";  // IPv4 on a socket of both kinds
+    const std::string mapped = "::ffff:";  // prefix of IPv4 addresses on a dual-stack socket
     const LinkId link =
         names_.add({connection.host.substr(connection.host.starts_with(mapped) ? mapped.size() : 0), identity, true});
     routers_[router].links[routing_id] = link;
@@ -322,7 +323,7 @@ class Tcp final : public Connections {
     return link;
   }
 
-  // The oldest link that is no member's; else the newest.
+  // Returns the oldest link that is not kept, or the newest link if all are kept.
   std::map<LinkId, Incoming>::iterator least_useful() {
     const auto other = std::ranges::find_if(incoming_, [](const auto& entry) { return !entry.second.is_kept; });
     return other != incoming_.end() ? other : std::prev(incoming_.end());
@@ -354,7 +355,7 @@ class Tcp final : public Connections {
     return more;
   }
 
-  // ---- below: receiving; one thread at a time ----
+  // ---- receiving, by one thread at a time ----
 
   void run() {
     for (std::vector<std::uint64_t> woken;; woken = sleep(false)) {
@@ -364,7 +365,8 @@ class Tcp final : public Connections {
     }
   }
 
-  // In the place of the transport's thread, which sleeps meanwhile if it has nothing to do.
+  // Receives in place of the transport's thread, until `done` returns true. Meanwhile the transport's thread sleeps
+  // when it has nothing to do.
   void receive_until(const std::function<bool()>& done) {
     {
       const Lock lock(mutex_);
@@ -375,7 +377,7 @@ class Tcp final : public Connections {
     {
       const Lock lock(mutex_);
       poller_is_borrowed_ = false;
-      asleep_ = true;  // as far as is known
+      asleep_ = true;  // the transport's thread may be asleep
       more |= !commands_.empty();
     }
     poller_is_back_.notify_all();
@@ -403,7 +405,7 @@ class Tcp final : public Connections {
         }
       }
       if (!commands.empty()) note(WakeUps::kBell);
-      if (stopped_) {  // not before: a handler may have sent something since the end began
+      if (stopped_) {  // only after all commands: a handler may have sent packets since kStop was queued
         dealers_.clear();
         routers_.clear();
       }
@@ -427,7 +429,7 @@ class Tcp final : public Connections {
     arrived_.clear();
   }
 
-  // Until something arrives or is to be done; what woke this thread.
+  // Sleeps until something arrives or a command is queued. Returns the numbers that woke this thread.
   std::vector<std::uint64_t> sleep(bool is_borrower) {
     {
       const Lock lock(mutex_);
@@ -456,18 +458,18 @@ class Tcp final : public Connections {
 
   Mutex mutex_;
   std::deque<Command> commands_ PACELINE_GUARDED_BY(mutex_);
-  bool asleep_ PACELINE_GUARDED_BY(mutex_) = false;  // no thread is about to check them
+  bool asleep_ PACELINE_GUARDED_BY(mutex_) = false;  // no thread is about to check commands_
   bool poller_is_borrowed_ PACELINE_GUARDED_BY(mutex_) = false;
   CondVar poller_is_back_;
   std::shared_ptr<const Handler> handler_ PACELINE_GUARDED_BY(mutex_);
 
-  std::recursive_mutex sockets_mutex_;  // of what follows; taken before mutex_, and never waited for by senders
-  bool in_use_ = false;                 // further up the stack of the thread that has it
+  std::recursive_mutex sockets_mutex_;  // guards the members below; taken before mutex_; senders never wait for it
+  bool in_use_ = false;                 // the thread with the mutex uses the sockets, and must not do so again
   std::vector<Router> routers_;
   std::map<LinkId, Dealer> dealers_;
   std::map<LinkId, Incoming> incoming_;
 
-  std::mutex turn_mutex_;  // of what follows; taken before sockets_mutex_
+  std::mutex turn_mutex_;  // guards the members below; taken before sockets_mutex_
   std::vector<std::pair<LinkId, Packet>> arrived_;
   bool stopped_ = false;
 

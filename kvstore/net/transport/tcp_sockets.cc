@@ -21,7 +21,7 @@
 namespace paceline {
 namespace {
 
-constexpr std::size_t kCopyBelow = 1024;  // bytes; holding an owner costs more than copying them
+constexpr std::size_t kCopyBelow = 1024;  // bytes; holding an owner costs more than copying fewer bytes
 
 void release(void*, void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
 
@@ -60,7 +60,7 @@ Socket open_socket(zmq::context_t& context, zmq::socket_type type, std::int64_t 
     socket.set(zmq::sockopt::rcvhwm, 0);
     socket.set(zmq::sockopt::maxmsgsize, max_message_bytes);
     socket.set(zmq::sockopt::handshake_ivl, 10000);
-    // A path that died without a word is given up and sought anew.
+    // ZeroMQ gives up a connection that has silently died, and makes a new one.
     socket.set(zmq::sockopt::tcp_maxrt, 30000);  // ms
     socket.set(zmq::sockopt::tcp_keepalive, 1);
     socket.set(zmq::sockopt::tcp_keepalive_idle, 30);
@@ -73,14 +73,15 @@ Socket open_socket(zmq::context_t& context, zmq::socket_type type, std::int64_t 
 }
 
 std::string endpoint_of(const HostPort& peer) {
-  // ZeroMQ would try IPv6 alone where a name has both. A name that is not known yet is left to it: it asks again.
+  // If a name has IPv4 and IPv6 addresses, ZeroMQ would try only IPv6. A name that cannot be resolved yet is left to
+  // ZeroMQ, which tries again.
   const std::string number = resolve_host(peer.host);
   return "tcp://" + join_host_port(number.empty() ? peer.host : number, peer.port);
 }
 
 std::string new_routing_id() {
   constexpr std::size_t kBytes = 16;
-  return "P" + random_bytes(kBytes);  // ZeroMQ keeps names that begin with 0 for itself
+  return "P" + random_bytes(kBytes);  // ZeroMQ reserves ids that begin with a zero byte
 }
 
 Socket monitor_of(zmq::context_t& context, Socket& socket, int events) {
@@ -144,10 +145,11 @@ std::string rejection_of(const Report& report, bool keyed) {
   return "turned away somebody at " + report.endpoint + ' ' + why;
 }
 
-// A child has descriptors of its own. One that is closed in this process would be taken by ZeroMQ's thread at once. The
-// child shares the memory, so it calls nothing but the system. It leaves no signal and no status to a waiting program.
+// ZeroMQ's thread would at once take any descriptor that this process closes. So a child does the work, because it has
+// a descriptor table of its own. The child shares the memory, so it makes only system calls. Its end sends no signal,
+// and an ordinary wait of the program does not see it.
 bool turn_away(int listener) {
-  constexpr int kMost = 1000;  // before the caller has other work to do
+  constexpr int kMost = 1000;  // connections in one call, so that the caller can do its other work
   constexpr std::size_t kStack = 65536;
   static const auto hang_up_on_all = [](void* argument) {
     const int listening = *static_cast<const int*>(argument);

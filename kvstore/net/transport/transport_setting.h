@@ -1,5 +1,5 @@
 #pragma once
-// The transport of a job, from its text: "tcp", "shm:host=NAME", "inproc".
+// The transport of a job, parsed from a text such as "tcp", "shm:host=NAME" or "inproc".
 
 #include <paceline/options.h>
 

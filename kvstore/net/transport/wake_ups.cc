@@ -36,13 +36,13 @@ void WakeUps::ring() const {
 }
 
 std::vector<std::uint64_t> WakeUps::wait() const {
-  constexpr int kMost = 16;  // the next call returns further ones
+  constexpr int kMost = 16;  // the next call returns further events
   epoll_event events[kMost];
   int count = 0;
   while ((count = epoll_wait(set_, events, kMost, -1)) < 0 && errno == EINTR) {
   }
   std::vector<std::uint64_t> numbers;
-  // A copy: the system packs its events, so the number inside may not be aligned.
+  // Copies the number: epoll_event is packed, so the number inside may not be aligned.
   for (int i = 0; i < count; ++i) numbers.push_back(std::uint64_t{events[i].data.u64});
   return numbers;
 }

@@ -15,7 +15,7 @@ namespace paceline {
 
 class WorkPool {
  public:
-  // `name` is that of the threads.
+  // Starts `threads` threads with the name `name`.
   WorkPool(int threads, const char* name) {
     for (int i = 0; i < threads; ++i)
       threads_.push_back(detail::start_thread("sealing frames", [this, name] { run(name); }));
@@ -23,7 +23,7 @@ class WorkPool {
   ~WorkPool() { stop(); }
   WorkPool(const WorkPool&) = delete;
 
-  // Does what was submitted before, and drops what is submitted later.
+  // Runs all jobs that were submitted before, and ends the threads. Later jobs are dropped.
   void stop() {
     {
       const Lock lock(mutex_);

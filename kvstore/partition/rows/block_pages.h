@@ -1,5 +1,5 @@
 #pragma once
-// One value for each row number, in pages of neighbouring rows. The first write to a page makes it.
+// A map from row numbers to values, in pages of neighbouring rows. The first write to a row of a page makes the page.
 
 #include <algorithm>
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace paceline {
 template <class T>
 class BlockPages {
  public:
-  // A page covers the 2^block_bits rows of a block; rows that were never written have the value `absent`.
+  // A page covers a block of 2^block_bits rows. Rows that were never written have the value `absent`.
   BlockPages(int block_bits, T absent) : block_bits_(block_bits), absent_(absent), entries_(kFirstEntries) {}
 
   // The values of many rows. Ascending rows are faster.
@@ -31,7 +31,7 @@ class BlockPages {
 
   std::size_t page_size() const { return std::size_t{1} << block_bits_; }
   std::size_t bytes() const { return pages_ * page_bytes() + entries_.size() * sizeof(Entry); }
-  // Calls visit(block, page), in no order.
+  // Calls visit(block, page) for each page, in no order.
   template <class Visit>
   void for_each(Visit visit) const {
     for (const Entry& entry : entries_)
@@ -46,7 +46,7 @@ class BlockPages {
   static constexpr std::size_t kFirstEntries = 16;
 
   // Calls use(i, address of the value of rows[i]) for each i. Prefetches memory one batch ahead, into the second-level
-  // cache, because the first-level cache can wait for fewer lines at a time.
+  // cache, because the first-level cache can have fewer misses outstanding.
   template <class Value, class PageOf, class Use>
   void visit(std::span<const std::int64_t> rows, PageOf page_of, Use use) const {
     constexpr std::size_t kBatch = 64;
@@ -66,8 +66,8 @@ class BlockPages {
     }
   }
   std::size_t place_of(std::int64_t row) const { return static_cast<std::size_t>(row) & (page_size() - 1); }
-  // The place of the block's entry, or its place if it has none yet. Entries of neighbouring blocks are near each
-  // other, because they are read next.
+  // The index of the block's entry, or of a free entry if the block has none yet. Neighbouring blocks have entries near
+  // each other, because they are read one after the other.
   std::size_t entry_of(std::int64_t block) const {
     constexpr int kNeighbours = 6;
     const std::uint64_t number = static_cast<std::uint64_t>(block);
@@ -109,7 +109,7 @@ class BlockPages {
 
   int block_bits_;
   T absent_;
-  std::size_t pages_ = 0, room_ = 0;  // room_: pages left in the last slab
+  std::size_t pages_ = 0, room_ = 0;  // room_: bytes left in the last slab
   std::vector<MappedMemory> slabs_;
   std::vector<Entry> entries_;  // hash table with linear probing
 };

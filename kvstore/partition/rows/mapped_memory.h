@@ -16,8 +16,8 @@ struct Unmap {
 };
 using MappedMemory = std::unique_ptr<std::byte[], Unmap>;
 
-// Maps memory. After its first `small` bytes it has large pages if the system makes them, so that random accesses miss
-// the TLB less often. Throws OutOfMemory.
+// Maps `bytes` bytes. The bytes after the first `small` bytes have huge pages if the system makes them, so that random
+// accesses miss the TLB less often. Throws OutOfMemory.
 inline MappedMemory map_memory(std::size_t bytes, std::size_t small) {
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw OutOfMemory(str("no memory for ", bytes, " bytes of a table's rows"));

@@ -136,7 +136,7 @@ void RowPartition::apply(LostEntry& entry) {
 void RowPartition::apply(RowLoadEntry& entry) {
   const auto last = loads_.find(entry.incarnation);
   const std::uint64_t before = last == loads_.end() ? 0 : last->second;
-  if (entry.load < before) return;  // late
+  if (entry.load < before) return;  // an entry of an earlier load
   table_.load(entry.ids, entry.versions, *entry.arrays, entry.examples, entry.load > before);
   loads_[entry.incarnation] = entry.load;
   log(entry);

@@ -1,7 +1,8 @@
 #pragma once
-// A partition of a row-sparse table as a state machine, as DensePartition is for slices of dense keys. Its state is the
-// rows, the state of their rules, the accepted pushes, the open rounds, and what workers have pulled. It belongs to one
-// thread. Other threads may only call figures().
+// A partition of a row-sparse table as a state machine, as DensePartition is for dense keys. Its state is the rows, the
+// state of their rules, the accepted pushes, the open rounds, and what workers have pulled. A partition belongs to one
+// thread. Other threads may only call figures(), and read what never changes: spec(), number(), layout() and
+// row_bytes().
 
 #include <cstdint>
 #include <map>
@@ -25,20 +26,21 @@ class RowPartition {
   struct Kept {
     struct Piece {
       RowGradients rows;
-      std::shared_ptr<const void> owner;  // of what `rows` points to
+      std::shared_ptr<const void> owner;  // keeps the memory of `rows` alive
     };
-    std::uint64_t incarnation = 0;  // of its worker
+    std::uint64_t incarnation = 0;  // of the worker
     std::vector<Piece> pieces;
     std::size_t expected = 0;
     bool complete() const { return pieces.size() >= expected; }
   };
 
-  // `own`: what rules may name besides the library's policies.
+  // `own`: objects of the user's program that rules may name, besides the policies of the library.
   RowPartition(const TableSpec& spec, const TableLayout& layout, std::uint32_t number, Extensions own = {});
 
-  // `answer`: receives the rows that an entry reads; null: nothing does, as in a backup. Rows must ascend and belong to
-  // the partition. Each throws, and changes nothing, if the entry does not fit the state. If the update itself throws,
-  // apply() passes the error on. The push then counts as taken, and the round as over.
+  // `answer` receives the rows that an entry reads. A replica passes null. Rows must ascend and belong to the
+  // partition. apply() throws if the entry does not fit the state. The state is then unchanged. A RowLoadEntry of an
+  // earlier load changes nothing, and does not throw. If an update fails, apply() throws the error of the update. The
+  // push then still counts as taken, and the round as over.
   void apply(RowPushEntry& entry, const RowAnswer* answer = nullptr);
   void apply(RowReadEntry& entry, const RowAnswer* answer = nullptr);
   void apply(RowSkipEntry& entry);
@@ -54,9 +56,10 @@ class RowPartition {
   const TableLayout& layout() const { return layout_; }
   std::size_t row_bytes() const { return table_.row_bytes(); }
   const OpenRounds<Kept>& rounds() const { return rounds_; }
-  // Was that push taken before? Throws InvalidArgument for a sequence number that no worker can have reached.
+  // Was this push taken before? Throws InvalidArgument for an earlier incarnation, or for a sequence number that no
+  // worker can have reached.
   bool is_taken(const WorkerIncarnation& from, std::uint64_t sequence) const;
-  // Throws InvalidArgument if the worker has already contributed to the round in another call.
+  // Throws InvalidArgument if the worker has already contributed to this round in another call, or to a later round.
   void expect_contribution(const WorkerIncarnation& from, std::uint64_t round, std::uint64_t call) const;
   SavedRowArrays save(std::int64_t begin, std::size_t bytes) const { return table_.save(begin, bytes); }
   // Thread-safe.
@@ -69,7 +72,7 @@ class RowPartition {
  private:
   struct Worker {
     TakenPushes taken;
-    std::uint64_t rounds = 0;  // one more than the last round in which it pushed
+    std::uint64_t rounds = 0;  // one more than the last round in which the worker pushed
     std::uint64_t call = 0;    // the call that pushed in that round
   };
 
@@ -82,9 +85,9 @@ class RowPartition {
   const TableLayout layout_;
   const std::uint32_t number_;
   const std::shared_ptr<const Extensions> own_;  // null: none
-  std::shared_ptr<const RowRules> rules_;        // null: the table's first
+  std::shared_ptr<const RowRules> rules_;        // null: the table has its initial rules
   std::map<int, Worker> workers_;
-  std::map<std::uint64_t, std::uint64_t> loads_;  // by incarnation: the last load that it began
+  std::map<std::uint64_t, std::uint64_t> loads_;  // by incarnation of a worker: the last load that this worker began
   OpenRounds<Kept> rounds_;
   std::uint64_t lsn_ = 0;
   EntryObserver* observer_ = nullptr;

@@ -1,10 +1,10 @@
 #pragma once
 // The rules that apply a gradient to a row: a staleness policy, then an optimizer. Immutable.
 //
-// The version of a row counts its updates. Adam's bias correction and the average of gap_aware use this count, however
-// often the table was pushed. Refused pushes do not count. Checkpoints hold the count. If state begins in mid-run,
-// after new rules or a checkpoint without it, earlier updates of the row still count. This differs from dense keys: the
-// first steps of Adam are then larger.
+// The version of a row counts its updates. Adam's bias correction and the average of gap_aware use this count. Pushes
+// of other rows and refused pushes do not count. Checkpoints hold the count. State may begin in mid-run, because of new
+// rules or a checkpoint without this state. Earlier updates of the row still count then. Dense keys begin a new count
+// instead. The first steps of Adam are therefore larger for rows.
 
 #include <paceline/optimizer.h>
 #include <paceline/staleness.h>
@@ -25,9 +25,9 @@ struct RowRules {
   std::size_t optimizer_states = 0;
   bool needs_pulled = false;
 
-  // The same rules as for keys, save that a policy's worker's half is left out: under `dana` momentum stays with the
-  // rows, for a worker would have to keep one for every row of the table. The policy may be one of `own`. Throws
-  // InvalidArgument.
+  // Makes the same rules as for dense keys, but no policy leaves a part of its work to the workers. Under `dana` the
+  // momentum stays with the rows, because a worker would have to keep a momentum for every row of the table. The policy
+  // may be one of `own`. Throws InvalidArgument.
   static std::shared_ptr<const RowRules> make(const Spec& optimizer, const std::string& policy, const Options& options,
                                               const Extensions& own = {});
   std::shared_ptr<const RowRules> with_rate(double rate) const;

@@ -19,7 +19,7 @@ RowStore::RowStore(int block_bits, std::size_t head_bytes, std::size_t body_byte
 
 MappedMemory RowStore::make_chunk() const {
   const std::size_t bytes = bodies_ + (body_stride_ << chunk_bits_);
-  // A small table would take more memory in large pages than it has rows for.
+  // Huge pages of a small table would take more memory than its rows.
   constexpr std::size_t kSmallTable = std::size_t{4} << 20;
   return map_memory(bytes, chunks_.empty() ? std::min(bytes, bodies_ + kSmallTable) : 0);
 }

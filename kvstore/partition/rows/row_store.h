@@ -1,6 +1,6 @@
 #pragma once
-// Records of one size by row number. The memory grows with the number of rows that exist. Records never move. Heads are
-// stored apart from bodies, so that a body fills whole cache lines.
+// A map from row numbers to records of one size. A record has a head and a body. The memory grows with the number of
+// rows that exist. Records never move. Heads are stored apart from bodies, so that a body fills whole cache lines.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@ class RowStore {
  public:
   using Slot = std::uint32_t;
   static constexpr Slot kAbsent = 0;
-  // Both begin at a multiple of 8 bytes. Bodies of many cache lines begin at a cache line.
+  // Head and body begin at a multiple of 8 bytes. Bodies of at least four cache lines begin at a cache line.
   struct Record {
     std::byte* head;
     std::byte* body;
@@ -37,7 +37,7 @@ class RowStore {
     std::byte* const chunk = chunks_[number >> chunk_bits_].get();
     return {chunk + place * head_bytes_, chunk + bodies_ + place * body_stride_};
   }
-  // Prefetches into the second-level cache, because the first-level cache cannot wait for so many rows at a time.
+  // Prefetches into the second-level cache, because the first-level cache can have fewer misses outstanding.
   [[gnu::always_inline]] void prefetch(Slot slot) const {
     if (slot == kAbsent) return;
     const Record at = record(slot);
@@ -46,7 +46,7 @@ class RowStore {
   }
 
   std::size_t size() const { return size_; }
-  std::size_t bytes() const;  // of memory
+  std::size_t bytes() const;  // memory of rows and index
   // Rows from `begin` on, ascending, at most `limit`.
   std::vector<std::int64_t> rows_from(std::int64_t begin, std::size_t limit) const;
 

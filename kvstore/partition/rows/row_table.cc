@@ -14,7 +14,7 @@
 namespace paceline {
 namespace {
 
-// How many rows ahead memory is asked for.
+// How many rows ahead memory is prefetched.
 constexpr std::size_t kAhead = 64;
 
 std::uint64_t get_number(const std::byte* at) {
@@ -23,8 +23,8 @@ std::uint64_t get_number(const std::byte* at) {
   return value;
 }
 
-// Where gcc knows that there are few bytes it takes `rep movs` for them, which takes longer to begin than the copy of a
-// row, and waits for all that was asked for before.
+// Hides the size from gcc. If gcc knows that a copy is short, it emits `rep movs`. This instruction takes longer to
+// begin than the copy of a row, and waits for earlier prefetches.
 void copy_row(void* to, const void* from, std::size_t bytes) {
   asm("" : "+r"(bytes));
   std::memcpy(to, from, bytes);
@@ -38,7 +38,7 @@ auto with_type(DType dtype, Visitor visit) {
   return dtype == DType::kFloat32 ? visit(static_cast<float*>(nullptr)) : visit(static_cast<double*>(nullptr));
 }
 
-// Counts of small values without a look-up for each.
+// Counts delays. Small delays take no look-up.
 class DelayCounts {
  public:
   void add(std::int64_t delay) {
@@ -138,7 +138,7 @@ RowStore::Record RowTable::touch(std::int64_t row, RowStore::Slot slot) {
   return record;
 }
 
-// Writes rows where a worker wants them.
+// Writes rows to the memory of a RowAnswer.
 class RowTable::Answering {
  public:
   Answering(RowTable& table, const RowAnswer& answer, std::size_t rows) PACELINE_REQUIRES(table.mutex_)
@@ -146,15 +146,14 @@ class RowTable::Answering {
     if (answer.worker >= 0 && table.rules_->needs_pulled)
       remembered_ =
           &table.pulled_.try_emplace(answer.worker, table.block_bits_, kRememberedHead, table.row_bytes_).first->second;
-    // Many rows of whole cache lines, which the second-level cache would not hold. This process does not read them
-    // again.
+    // Many rows of whole cache lines would not fit into the second-level cache. This process does not read them again.
     constexpr std::size_t kLine = 64, kMany = std::size_t{1} << 20;
     streams_ = !remembered_ && table.row_bytes_ % kLine == 0 && rows * table.row_bytes_ >= kMany;
   }
   ~Answering() { stream_end(); }
   Answering(const Answering&) = delete;
 
-  // Row number i of the answer; null: it was never updated.
+  // Writes row number i of the answer. `record` is null if the row was never updated.
   void write(std::size_t i, std::int64_t row, const RowStore::Record* record) {
     std::byte* const values = answer_.values + i * table_.row_bytes_;
     if (!record) {
@@ -261,7 +260,7 @@ void RowTable::update(std::byte* body, const T* gradient, const T* pulled, const
   T** arrays = states > few.size() ? many.data() : few.data();
   for (std::size_t state = 0; state < states; ++state) arrays[state] = reinterpret_cast<T*>(body + state_offset(state));
   const UpdateStep step{context.learning_rate, context.count + 1, factors_.weight_decay};
-  // Without a state to keep, a policy leaves a gradient of delay 0 as it is.
+  // A policy without state does not change a gradient of delay 0.
   const bool corrects = context.delay > 0 || states > rules.optimizer_states;
   alignas(64) std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> scratch;
   for (std::int64_t begin = 0; begin < spec_.width; begin += Tile<T>::kElements) {
@@ -360,7 +359,7 @@ void RowTable::remember(RowStore& store, std::int64_t row, std::uint64_t call, s
   const std::uint64_t last = get_number(record.head);
   if (slot != RowStore::kAbsent && last > call) return;
   if (slot != RowStore::kAbsent && last == call) {
-    // The worker may have either answer: both must be of the same weights.
+    // The worker may use either answer, so both must have the same weights.
     *version = get_number(record.head + 8);
     std::memcpy(values, record.body, row_bytes_);
     return;

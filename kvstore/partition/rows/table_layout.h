@@ -1,7 +1,7 @@
 #pragma once
-// How a table is cut. Rows are cut into blocks of neighbours; block b belongs to partition b mod P, so that tables
-// sorted by frequency load every partition alike. A partition is the unit of placement (placement.h), sequence numbers
-// and rounds.
+// How a table is cut. Neighbouring rows form blocks, and block b belongs to partition b mod P. A table that is sorted
+// by frequency therefore loads every partition alike. Each partition has a place (placement.h), sequence numbers and
+// rounds of its own.
 
 #include <paceline/row_tables.h>
 
@@ -16,7 +16,7 @@ class DeclareTable;
 
 class TableLayout {
  public:
-  // So many partitions let `servers` servers share the table evenly.
+  // The number of partitions that lets `servers` servers share the table evenly.
   static int partitions_for(const TableSpec& table, int servers);
   TableLayout(const TableSpec& table, int partitions);
 
@@ -41,7 +41,7 @@ inline std::size_t row_bytes(const TableSpec& table) {
 std::string describe(const TableSpec& table);  // "float32 (1000, 64) of zeros"
 bool same_table(const TableSpec& a, const TableSpec& b);
 
-// Throws as check_table().
+// Throws Corrupt for an unknown type, and otherwise as check_table().
 TableSpec parse_table(const wire::DeclareTable& message);
 void write_table(const TableSpec& table, wire::DeclareTable* message);
 

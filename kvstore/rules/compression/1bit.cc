@@ -1,5 +1,5 @@
-// The sign of each element, and for the slice the mean of the negative elements and the mean of the others (Seide et
-// al. 2014).
+// Sends one sign bit for each element, and two numbers for the slice: the mean of the negative elements and the mean of
+// the others (Seide et al. 2014).
 #include "compression/encoded.h"
 
 namespace paceline {

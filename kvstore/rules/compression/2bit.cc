@@ -1,13 +1,14 @@
-// Two bits for each element: +t, -t or 0. A byte holds four elements, the first in the highest bits. With a fixed
-// `threshold` these are MXNet's bytes, and no more than t of an element leaves the worker in a push. Without
-// `threshold`, t is the mean magnitude of the elements at or above the mean, and is sent in front. This is the largest
-// step towards the gradient that three levels can make, so error feedback delivers any constant gradient in full.
+// Sends two bits for each element: +t, -t or 0. A byte holds four elements, the first in the highest bits. With the
+// option `threshold`, t is fixed, and the bytes are those of MXNet. A push then delivers at most t of an element.
+// Without `threshold`, the codec sends t in front of the elements. It sends +t or -t for the elements whose magnitude
+// is at least the mean magnitude, and t is the mean magnitude of these elements. t thus grows with the elements, so
+// error feedback delivers any constant gradient in full.
 #include "compression/encoded.h"
 
 namespace paceline {
 namespace {
 
-// 3: +t, 2: -t, 0: nothing. Without branches: which it will be cannot be predicted.
+// The code is 3 for +t, 2 for -t and 0 for 0. There are no branches, because processors could not predict them.
 unsigned code_of(float value, float threshold) {
   const unsigned plus = value >= threshold, minus = value <= -threshold;
   return (plus | minus) << 1 | plus;
@@ -26,7 +27,7 @@ class TwoBit final : public Codec {
     float threshold = threshold_;
     if (header_ > 0) {
       threshold = static_cast<float>(encoded::sum_of_magnitudes(values) / static_cast<double>(values.size()));
-      // Magnitudes compare as their bits do; the mask keeps this free of branches, too.
+      // Magnitudes compare like their bit patterns. The mask avoids a branch.
       const std::uint32_t least = encoded::magnitude_bits(threshold);
       const double sum = encoded::sum_of(values, [least](float value) {
         const std::uint32_t bits = encoded::magnitude_bits(value);
@@ -34,7 +35,7 @@ class TwoBit final : public Codec {
       });
       const double chosen = encoded::sum_of(
           values, [least](float value) { return static_cast<int>(encoded::magnitude_bits(value) >= least); });
-      // Rounding may leave the mean above every element of a constant gradient.
+      // If all elements have the same magnitude, rounding may leave the mean above it.
       encoded::store(out, chosen > 0 ? static_cast<float>(sum / chosen) : threshold);
       if (chosen == 0) threshold = std::nextafter(threshold, 0.0f);
     }

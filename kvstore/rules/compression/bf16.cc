@@ -1,4 +1,4 @@
-// The upper half of a float32, rounded to nearest even.
+// Sends the upper half of each float32, rounded to nearest even.
 #include <paceline/dtype.h>
 
 #include "compression/encoded.h"
@@ -7,8 +7,8 @@
 namespace paceline {
 namespace {
 
-// Gradients come from memory, and processors stop looking ahead at the end of a page: with lines asked for two
-// kilobytes ahead a slice is encoded more than twice as fast.
+// Processors stop prefetching at the end of a page. encode() therefore prefetches two kilobytes ahead. Gradients that
+// are not in a cache are then encoded more than twice as fast.
 constexpr std::size_t kBlock = 128, kAhead = 512;
 
 class Bf16 final : public Codec {

@@ -1,7 +1,7 @@
 // Deep gradient compression (Lin et al. 2018). The worker keeps the optimizer's momentum u, and the sum v of the
-// momentum that it has not sent. It sends the largest elements of v, a share of `ratio`, and sets u and v to 0 there
-// (masking). The share begins with a quarter, and falls by a factor of four every `warmup` pushes, down to `ratio`.
-// `clip_norm` limits the norm of a slice's gradient to clip_norm / sqrt(workers).
+// momentum that it has not sent. It sends the largest elements of v, and sets u and v to 0 at the places of these
+// elements (masking). The share of elements that it sends is a quarter at first. It falls by a factor of four every
+// `warmup` pushes, down to `ratio`. `clip_norm` limits the norm of a slice's gradient to clip_norm / sqrt(workers).
 #include "compression/sparse_values.h"
 
 namespace paceline {

@@ -32,8 +32,8 @@ inline void expect_bytes(const char* codec, EncodedBytes bytes, std::size_t expe
 
 inline std::uint32_t magnitude_bits(float value) { return std::bit_cast<std::uint32_t>(value) & 0x7fffffffu; }
 
-// The sum of term(value) over the values. It has independent partial sums, so that the compiler can vectorise it. The
-// order of the additions is always the same.
+// The sum of term(value) over the values. The function adds up independent partial sums, so that the compiler can
+// vectorise the loop. The order of the additions is always the same.
 template <class Term>
 double sum_of(std::span<const float> values, Term term) {
   constexpr std::size_t kLanes = 16;
@@ -51,7 +51,7 @@ inline double sum_of_magnitudes(std::span<const float> values) {
   return sum_of(values, [](float value) { return std::abs(value); });
 }
 
-// The number of elements that `ratio` of `count` elements is, at least 1 unless `count` is 0.
+// `ratio` times `count` as a whole number of elements, at least 1 unless `count` is 0.
 inline std::int64_t share_of(double ratio, std::int64_t count) {
   const auto wanted = static_cast<std::int64_t>(std::llround(ratio * static_cast<double>(count)));
   return std::min(count, std::max<std::int64_t>(1, wanted));
@@ -63,7 +63,7 @@ inline double parse_ratio(const Options& options, double otherwise) {
   return ratio;
 }
 
-// Makes one seed of two numbers (the finaliser of SplitMix64).
+// Mixes two numbers into one seed with the finaliser of SplitMix64.
 inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   std::uint64_t z = a + (b + 1) * 0x9E3779B97F4A7C15u;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -71,7 +71,8 @@ inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   return z ^ (z >> 31);
 }
 
-// Writes one bit for each element: 0 if it is negative, else 1. The first element is in the highest bit.
+// Writes one bit for each element: 0 for a negative element, else 1. The highest bit of a byte belongs to the first of
+// its eight elements.
 inline void write_bits(std::span<const float> values, std::byte* bits) {
   for (std::size_t i = 0; i < values.size(); i += 8) {
     unsigned byte = 0;

@@ -1,6 +1,6 @@
-// IEEE binary16 after a scale, so that nothing overflows and small gradients do not vanish. The scale is a power of two
-// for the whole slice. It brings the largest magnitude to at least 2^14 and below 2^15. Its exponent is stored in
-// front.
+// Divides a slice by a power of two and sends it as IEEE binary16 numbers. The division brings the largest finite
+// magnitude of the slice to at least 2^14 and below 2^15. So no finite value overflows, and a slice of small gradients
+// does not vanish. The exponent of the divisor is stored in front.
 #include <paceline/dtype.h>
 
 #include "compression/encoded.h"
@@ -24,7 +24,7 @@ class Fp16 final : public Codec {
     }
     const std::int32_t exponent = largest == 0 ? 0 : std::ilogb(std::bit_cast<float>(largest)) - kLargestExponent;
     encoded::store(out, exponent);
-    // Two factors: one alone may lie outside float32.
+    // The scale has two factors, because their product may lie outside the range of float32.
     const float first = std::ldexp(1.0f, -exponent / 2), second = std::ldexp(1.0f, -exponent - -exponent / 2);
     for (std::size_t i = 0; i < values.size(); ++i)
       encoded::store(out + 4 + 2 * i, float16(values[i] * first * second).bits);

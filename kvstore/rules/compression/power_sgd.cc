@@ -1,11 +1,12 @@
-// PowerSGD (Vogels et al. 2019). A slice is a matrix M of rows of the key. It travels as P Q' of low `rank`: P = orth(M
-// Q), where Q is from the last push, and the new Q is M' P. Each push is one half of a power iteration, so a slowly
-// changing gradient is followed closely. Vectors, and the elements after the last whole row, travel raw.
+// PowerSGD (Vogels et al. 2019). A slice is a matrix M of rows of the key. M travels as a product P Q' of low `rank`,
+// where ' means transposed. P is orth(M Q), with the Q of the last push. The new Q is M' P. Each push is one step of a
+// power iteration, so the product follows a slowly changing gradient closely. Vectors, and the elements after the last
+// whole row, travel raw.
 //
-// With rounds=2, in modes whose rounds wait for every worker, this is the method of the paper. The workers propose M Q,
-// the server computes P from the mean, and all use that P. The next Q is then the mean too, and the job computes what
-// one worker would compute from the mean of the gradients. With rounds=1 every worker has its own P and Q, and servers
-// add up the products.
+// rounds=2 is the method of the paper, for modes whose rounds wait for every worker. The workers propose M Q. The
+// server computes P from the mean of the proposals, and all workers use this P. The next Q is the mean of the workers'
+// M' P. So the job computes what one worker would compute from the mean of the gradients. With rounds=1, every worker
+// has its own P and Q, and the servers combine the products.
 #include <paceline/random.h>
 
 #include <vector>
@@ -16,8 +17,8 @@
 namespace paceline {
 namespace {
 
-constexpr std::size_t kHeader = 16;                   // rows, columns, rank: u32; 4 bytes unused
-constexpr std::size_t kProposalHeader = kHeader + 8;  // and a hash of Q: u64
+constexpr std::size_t kHeader = 16;                   // rows, columns and rank as u32, then 4 unused bytes
+constexpr std::size_t kProposalHeader = kHeader + 8;  // then a hash of Q as u64
 constexpr std::int64_t kMostRank = 64;
 
 struct Form {
@@ -31,7 +32,7 @@ struct Form {
   std::size_t p() const { return static_cast<std::size_t>(rank * rows); }
   std::size_t q() const { return static_cast<std::size_t>(rank * columns); }
 
-  // The slice travels raw unless the factors have at most half of its size.
+  // The slice travels raw unless the factors P and Q have at most half as many elements as the slice.
   static Form of(std::int64_t count, std::int64_t columns, std::int64_t rank) {
     if (columns <= 1) return {};
     const Form form{count / columns, columns, std::min({rank, columns, count / columns})};
@@ -58,7 +59,8 @@ struct Form {
   }
 };
 
-// Independent partial sums, in an order that is always the same.
+// Adds up independent partial sums, so that the compiler can vectorise the loop. The order of the additions is always
+// the same.
 float dot(const float* a, const float* b, std::size_t count) {
   constexpr std::size_t kLanes = 16;
   std::array<float, kLanes> sums{};
@@ -75,9 +77,9 @@ void add(float scale, const float* from, float* to, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) to[i] += scale * from[i];
 }
 
-// Gram and Schmidt, twice: what the first pass leaves of dependent rows is rounding errors, not yet orthogonal. What
-// even the second does not leave whole was rounding errors along the others: another direction, drawn by `seed`, takes
-// its place.
+// The Gram-Schmidt process with two passes for each row of `p`. If a row depends on the rows before, the first pass
+// leaves rounding errors, which are not yet orthogonal to those rows. If the second pass more than halves the length of
+// the row, a random row drawn from `seed` takes its place, and both passes run again.
 void orthonormalise(std::vector<float>* p, std::size_t rank, std::size_t length, std::uint64_t seed = 0) {
   for (std::size_t k = 0; k < rank; ++k) {
     float* const row = p->data() + k * length;
@@ -99,7 +101,7 @@ void orthonormalise(std::vector<float>* p, std::size_t rank, std::size_t length,
   }
 }
 
-// What the factors begin from, the same at every worker.
+// If Q is 0, fills it with random numbers, which are the same at every worker for the same `slice`.
 void start(float* q, std::size_t count, std::uint64_t slice) {
   if (std::any_of(q, q + count, [](float value) { return value != 0; })) return;
   for (std::size_t i = 0; i < count; ++i) q[i] = random_uniform(slice, i) - 0.5f;
@@ -116,14 +118,14 @@ void drop_if_no_number(float* q, std::size_t count) {
   if (!std::all_of(q, q + count, [](float value) { return std::isfinite(value); })) std::fill_n(q, count, 0.0f);
 }
 
-// p = M q, both a factor after the other.
+// p = M q, where p and q are stored column by column.
 void multiply(const float* matrix, const Form& form, const float* q, float* p) {
   const auto rows = static_cast<std::size_t>(form.rows), columns = static_cast<std::size_t>(form.columns);
   for (std::size_t k = 0; k < static_cast<std::size_t>(form.rank); ++k)
     for (std::size_t i = 0; i < rows; ++i) p[k * rows + i] = dot(matrix + i * columns, q + k * columns, columns);
 }
 
-// q = M' p
+// q = M' p, stored likewise.
 void multiply_transposed(const float* matrix, const Form& form, const float* p, float* q) {
   const auto rows = static_cast<std::size_t>(form.rows), columns = static_cast<std::size_t>(form.columns);
   std::fill_n(q, form.q(), 0.0f);
@@ -143,7 +145,7 @@ std::byte* append(std::byte* to, const float* values, std::size_t count) {
   return to + count * sizeof(float);
 }
 
-// The weighted sum of `count` floats of each part, from `offset` on.
+// The sum over the parts of `count` floats from byte `offset` on, weighted by the shares of the parts.
 std::vector<float> sum_of_parts(std::span<const TwoRounds::Part> parts, std::size_t offset, std::size_t count) {
   std::vector<float> sum(count);
   for (const TwoRounds::Part& part : parts) {
@@ -219,10 +221,11 @@ class PowerSgd final : public Codec {
 
  private:
   const std::int64_t rank_;
-  const bool named_;  // the number of rounds
+  const bool named_;  // the user named the option `rounds`
 };
 
-// A proposal is header, hash of Q, M Q; agreed is header and P; an answer is Q and the elements behind the last row.
+// PowerSGD with rounds=2. A proposal is a header, a hash of Q, and M Q. The agreed bytes are a header and P. An answer
+// is the worker's M' P and the elements after the last whole row.
 class PowerSgdTogether final : public Codec, public TwoRounds {
  public:
   PowerSgdTogether(std::int64_t rank, bool feedback) : rank_(rank), feedback_(feedback) {}
@@ -265,7 +268,7 @@ class PowerSgdTogether final : public Codec, public TwoRounds {
 
   std::vector<std::byte> agree(std::span<const Part> proposals) const override {
     const EncodedBytes first = proposals.front().bytes;
-    // Of products with another Q, as a worker that has just come has it, there is no mean.
+    // The proposals have a mean only if all workers used the same Q. A worker that has just joined has another Q.
     if (!std::all_of(proposals.begin(), proposals.end(), [&](const Part& part) {
           return std::equal(first.begin(), first.begin() + kProposalHeader, part.bytes.begin());
         }))
@@ -316,10 +319,12 @@ class PowerSgdTogether final : public Codec, public TwoRounds {
     if (mean && mean->size() != sizeof(float) * form.q())
       throw Corrupt("a mean of power_sgd has another size than its parts");
     std::fill(matrix + form.elements(), matrix + count, 0.0f);
-    // The round was raw, or the mean is unknown. This worker then has no Q, so the next round is raw for all workers.
+    // The round was raw, or the mean is unknown. In both cases Q starts again from random numbers. If only some workers
+    // miss the mean, their Q differs from the others' in the next round. That round is raw, so all workers start again.
     if (agreed.empty() || !mean) std::fill_n(q, count, 0.0f);
     if (form.rank == 0) return;
-    // Decode this worker's own part, not the mean. The error that is kept then stays as small as its own gradients.
+    // Subtract the product of P and this worker's own answer, not of P and the mean answer. The residual then stays as
+    // small as the worker's own gradients.
     const std::vector<float> p = floats_at(agreed.data() + kHeader, form.p());
     const std::vector<float> own = floats_at(answer.data(), form.q());
     const auto rows = static_cast<std::size_t>(form.rows), columns = static_cast<std::size_t>(form.columns);
@@ -333,7 +338,8 @@ class PowerSgdTogether final : public Codec, public TwoRounds {
     const std::uint64_t used = hash_of(q, form.q());
     append(reinterpret_cast<std::byte*>(q), floats_at(mean->data(), form.q()).data(), form.q());
     drop_if_no_number(q, form.q());
-    // Where gradients cancel, every round looks in another direction: else what each worker keeps in the others grows.
+    // If the workers' gradients cancel, the mean is 0, and the next round uses new random directions. With the same
+    // directions in every round, the residuals of the workers would grow in all other directions.
     start(q, form.q(), used);
   }
 

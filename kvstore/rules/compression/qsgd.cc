@@ -1,5 +1,5 @@
-// QSGD (Alistarh et al. 2017). Each bucket of 512 elements has its norm. Each element has a sign and one of `levels`
-// steps of that norm, rounded at random so that the expected value is right. The codec is unbiased, so it needs no
+// QSGD (Alistarh et al. 2017). Sends the norm of each bucket of 512 elements. An element becomes a sign and a multiple
+// of norm / `levels`, rounded at random so that its expected value is right. The codec is unbiased, so it needs no
 // state.
 #include <paceline/random.h>
 
@@ -71,7 +71,8 @@ class Qsgd final : public Codec {
     for (std::size_t i = 0; i < bucket.size(); ++i) {
       if (i % 4 == 0) bits = random_bits(seed, first + i / 4, worker);
       const float level = norm > 0 ? std::abs(bucket[i]) * scale + uniform_float(bits.word[i % 4]) : 0;
-      // In this order NaN becomes the highest, for no integer holds it: an infinite norm makes it of an infinity.
+      // std::min() returns its first argument if `level` is NaN, which no integer can hold. `level` is NaN for an
+      // element of 0 if `scale` has overflowed.
       const unsigned code = static_cast<unsigned>(std::min(highest, level)) |
                             (std::bit_cast<std::uint32_t>(bucket[i]) >> (32 - bits_) & sign);
       codes[i / per_byte] |= static_cast<std::byte>(code << (i % per_byte * bits_));

@@ -1,6 +1,6 @@
-// A random `ratio` of the elements. The places are drawn from a seed that is sent in front, the same at every worker
-// for the same push of a slice, so they cost no bytes. Each block of elements gets its share of them, so that any range
-// can be decoded alone.
+// Sends a random share `ratio` of the elements. The places of these elements follow from a seed, so no places are sent.
+// The seed is sent in front, and is the same at every worker for the same push of a slice. Each block of elements gets
+// its share of the places, so that any range can be decoded alone.
 #include <paceline/random.h>
 
 #include <numeric>
@@ -11,9 +11,9 @@ namespace paceline {
 namespace {
 
 constexpr std::int64_t kBlock = 1024;
-constexpr std::size_t kHeader = 12;  // seed:u64, how many:u32
+constexpr std::size_t kHeader = 12;  // seed: u64, number of sent elements: u32
 
-// The places of one block that are sent, in the order in which their values are.
+// The places of one block whose values are sent, in the order of the values.
 class Places {
  public:
   Places(std::uint64_t seed, std::int64_t kept, std::int64_t count, std::int64_t begin) : first_(kept * begin / count) {
@@ -28,7 +28,7 @@ class Places {
       std::swap(places_[i], places_[i + static_cast<std::size_t>((bits.word[i % 4] * left) >> 32)]);
     }
   }
-  std::int64_t first() const { return first_; }  // of their values, among those sent
+  std::int64_t first() const { return first_; }  // index of the block's first value among all sent values
   std::size_t size() const { return size_; }
   std::int64_t operator[](std::size_t i) const { return places_[i]; }
 

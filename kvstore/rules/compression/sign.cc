@@ -1,10 +1,12 @@
-// The sign of each element. By default it is multiplied by the slice's mean magnitude (EF-SignSGD, Karimireddy et al.
-// 2019). With `majority` only signs travel, without error feedback. In a round every worker has one vote for each
+// Sends the sign of each element. By default decoding multiplies the signs by the slice's mean magnitude (EF-SignSGD,
+// Karimireddy et al. 2019).
+//
+// With `majority`, the signs are votes, and there is no error feedback. In a round every worker has one vote for each
 // element, and the sign of the majority is applied (Bernstein et al. 2019). The vote is the sign of the optimizer's
 // momentum, which the worker keeps (Signum). An update moves a weight by the learning rate or not at all. The learning
 // rate should therefore be like that of Adam, and fall to 0. Weights without a gradient must not drift. A tie therefore
-// moves nothing: if the gradient is noise, two workers have a tie half of the time. The vote of an element of exactly 0
-// changes from push to push.
+// moves nothing: if the gradient is noise, two workers have a tie half of the time. For the same reason, the vote for
+// an element of exactly 0 changes its sign with every push.
 #include "compression/encoded.h"
 
 namespace paceline {
@@ -57,7 +59,7 @@ class Vote final : public Codec {
         float& kept = velocity[begin + i];
         const float gradient = values[begin + i], next = momentum_ * kept + gradient;
         ballot[i] = nesterov_ ? gradient + momentum_ * next : next;
-        // NaN and infinity would stay for ever.
+        // A NaN or an infinity would stay in the momentum for ever.
         kept = next - next == 0 ? next : 0;
       }
       encoded::write_bits({ballot.data(), count}, bits + begin / 8);

@@ -13,12 +13,12 @@ struct Cut {
   std::int64_t ties = 0;
 };
 
-// Bit patterns of magnitudes grow with them (NaN above all), so three counts of 11, 10 and 10 bits find the cut without
-// a copy of the values.
+// The bit pattern of a magnitude grows with the magnitude, and NaN is above all numbers. So a radix select finds the
+// cut without a copy of the values. It counts the values by 11, then 10, then 10 bits of the pattern.
 Cut find_cut(std::span<const float> values, std::int64_t kept) {
   constexpr std::array<int, 3> kShifts{20, 10, 0};
   Cut cut{0, kept};
-  std::uint32_t known = 0;  // the bits of `magnitude` found so far
+  std::uint32_t known = 0;  // mask of the bits of `magnitude` that are found
   for (const int shift : kShifts) {
     std::array<std::uint32_t, 2048> counts{};
     const std::uint32_t digit = shift == 20 ? 2047 : 1023;

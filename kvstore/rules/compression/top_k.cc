@@ -1,4 +1,4 @@
-// The largest `ratio` of the elements, with their places.
+// Sends the elements of largest magnitude with their places. `ratio` is their share of all elements.
 #include "compression/sparse_values.h"
 
 namespace paceline {

@@ -1,6 +1,7 @@
 // Each push is applied as it arrives, corrected for its delay. With a bound (stale-synchronous), no worker computes
 // more than `bound` steps ahead of the slowest. With two bounds, as in bound=2..6, the servers choose between them at
-// every step (Zhao et al. 2019). A worker beyond the lower bound goes on if it will then wait less for the slowest.
+// every step (Zhao et al. 2019). A worker beyond the lower bound goes on if this shortens its later wait for the
+// slowest worker.
 #include <paceline/mode.h>
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace paceline {
 namespace {
 
 constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t kForesight = 1000;  // steps; a prediction further ahead says nothing
+constexpr std::int64_t kForesight = 1000;  // steps; predictions further ahead are useless
 
 struct Bound {
   std::int64_t low, high;
@@ -48,7 +49,8 @@ class DistAsync final : public Mode {
   }
 
  private:
-  // After how many further steps, `most` at most, the worker would wait shortest for an end of a step of the slowest.
+  // The number of further steps, at most `most`, after which the worker would wait shortest until the slowest worker
+  // ends a step. 0 if the length of a step is not known yet.
   static std::int64_t shortest_wait_after(const Progress& progress, std::int64_t most) {
     if (progress.my_step <= 0 || progress.slowest_step <= 0) return 0;
     std::int64_t best = 0;

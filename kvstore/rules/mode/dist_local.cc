@@ -1,5 +1,6 @@
-// The servers' side of local training. `average` and `federated` are rounds of differences of weights. `elastic` moves
-// a centre with each push as it arrives. The workers' side is worker/servers/averaging.cc.
+// The servers' side of local training. For `average` and `federated`, workers push differences of weights, which the
+// servers apply in rounds. For `elastic`, the servers' weights are the centre, which each push moves when it arrives.
+// The workers' side is worker/servers/averaging.cc.
 #include <paceline/mode.h>
 
 #include <algorithm>
@@ -57,7 +58,7 @@ int AveragingOptions::chosen(int workers) const {
 
 bool AveragingOptions::takes_part(std::uint64_t round, int rank, int workers) const {
   if (form != Form::kFederated || chosen(workers) == workers) return true;
-  // The first of a permutation that every worker draws alike.
+  // All workers draw the same permutation of the ranks. The first ranks of the permutation take part.
   std::seed_seq seeds{static_cast<std::uint64_t>(seed), round};
   std::mt19937 random(seeds);
   std::vector<int> ranks(static_cast<std::size_t>(workers));

@@ -1,5 +1,6 @@
-// Rounds: what the live workers push in one step is averaged or summed, in rank order, and applied once. With `backup`
-// a round does not wait for the slowest few (Chen et al. 2016): what they push for it comes too late and is refused.
+// The gradients that the live workers push in one step form a round. The servers average or sum them in rank order, and
+// apply the result once. A round does not wait for the `backup` slowest workers (Chen et al. 2016). Their pushes for
+// the round come too late and are refused.
 #include <paceline/mode.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #pragma once
-// Adam with bias correction (Kingma & Ba 2015) as a function of one element. It returns the value that is subtracted
-// from the weight.
+// Adam with bias correction (Kingma & Ba 2015) as a function of one element. The function returns the value that is
+// subtracted from the weight.
 
 #include <paceline/host_device.h>
 
@@ -14,7 +14,7 @@ namespace paceline {
 struct AdamRule {
   static constexpr int kSlots = 2;
   double beta1, beta2, epsilon;
-  // The rate contains both bias corrections, so that an element needs no power.
+  // The rate contains both bias corrections, so that the function of one element computes no powers.
   double rate(const UpdateStep& step) const {
     return step.learning_rate * std::sqrt(1 - integer_power(beta2, step.count)) /
            (1 - integer_power(beta1, step.count));
@@ -30,7 +30,7 @@ struct AdamRule {
   };
   template <class T>
   Bound<T> bind() const {
-    // 1 - beta is computed in double. In float, 1 - 0.999 has a relative error of 5e-5.
+    // 1 - beta is computed in double. In float, 1 - 0.999 has a relative error of 1.3e-5.
     return {static_cast<T>(beta1), static_cast<T>(beta2), static_cast<T>(1 - beta1), static_cast<T>(1 - beta2),
             static_cast<T>(epsilon)};
   }
@@ -58,7 +58,7 @@ class AdamW final : public AdamOptimizer {
   void update(const Tile<double>& tile, const UpdateStep& step) const override { decay_and_update(tile, step); }
   bool decays_weights() const override { return true; }
   bool in_one_pass() const override { return false; }  // the decay changes the weight first
-  // What is left of a weight before Adam's step.
+  // The factor by which weight decay multiplies a weight before Adam's step.
   double kept(const UpdateStep& step) const { return 1 - step.learning_rate * (weight_decay_ * step.decay_factor); }
 
  private:

@@ -1,6 +1,8 @@
 #pragma once
-// Makes an Optimizer of a functor over one element: `void operator()(T g, T& w, T* slots, T rate)`, where `slots` are
-// the state values of the element. The functor is PACELINE_HOST_DEVICE, so that CUDA kernels run the same mathematics.
+// Makes an Optimizer from a rule. The rule has kSlots state values for each element, and rate() computes its rate from
+// an UpdateStep. bind() makes a functor over one element, `T operator()(T gradient, T* slots, T rate)`, where `slots`
+// are the state values of the element. The functor updates the slots and returns the value that is subtracted from the
+// weight. It is PACELINE_HOST_DEVICE, so that CUDA kernels run the same mathematics.
 
 #include <paceline/detail/vector_code.h>
 #include <paceline/optimizer.h>

@@ -1,5 +1,5 @@
-// DANA-Slim (Hakimi et al. 2019). The worker keeps the momentum of dense keys
-// (rules/worker_rule/dana.cc). The server corrects nothing.
+// DANA-Slim (Hakimi et al. 2019). The worker keeps the momentum of dense keys (rules/worker_rule/dana.cc). The server
+// corrects nothing.
 #include <paceline/staleness.h>
 
 namespace paceline {

@@ -1,6 +1,6 @@
-// Uses the full rate up to a delay of the number of workers, which no schedule can avoid. Above it the rate falls as
-// 1 / delay (Mishchenko et al. 2022, Koloskova et al. 2022), so that a straggler does not limit the rate of the others.
-// `full_rate_delay` sets another threshold.
+// Uses the full learning rate for delays up to the number of workers. No order of the workers' steps can avoid such
+// delays. Above this threshold the rate falls as 1 / delay (Mishchenko et al. 2022, Koloskova et al. 2022), so that a
+// straggler does not limit the rate of the other workers. `full_rate_delay` sets another threshold.
 #include "staleness/divided.h"
 
 namespace paceline {

@@ -1,11 +1,11 @@
-// Delay-compensated ASGD (Zheng et al. 2017) with the weights that this worker pulled: adds the first-order change of
-// the gradient, lambda * g * g * (weight - pulled). `lambda` is divided by sqrt(mean square of g) unless adaptive=0.
-// The correction of each element is clipped to `clip` times |g| (0: no clipping). Without this a large lambda can
+// Delay-compensated ASGD (Zheng et al. 2017). Adds the first-order change of a gradient g since the pull, which is
+// lambda * g * g * (weight - pulled). `lambda` is divided by sqrt(mean square of g) unless adaptive=0. The correction
+// of each element is clipped to `clip` times |g| (0: no clipping). Without clipping, training with a large lambda can
 // diverge.
 //
-// g * g approximates the curvature. Near an optimum, the square of a mean over B examples is only 1 / B of it. If
-// `lambda` is not given, it therefore follows B: lambda = B, or with adaptive=1, 2 up to B = 64 and 2 * sqrt(B / 32)
-// above.
+// g * g approximates the curvature. Near an optimum, if g is the mean over B examples, g * g is only 1 / B of the
+// curvature. The default of `lambda` therefore follows B. With adaptive=0 it is B. With adaptive=1 it is 2 for B up to
+// 64, and 2 * sqrt(B / 32) above.
 #include <paceline/staleness.h>
 
 #include <algorithm>

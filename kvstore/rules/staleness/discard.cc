@@ -1,5 +1,5 @@
-// Refuses gradients whose delay is above `discard_above`, by default four times the number of workers (the simplest
-// form of Ringmaster ASGD, 2025).
+// Refuses gradients whose delay is above `discard_above` (the simplest form of Ringmaster ASGD, 2025). The default is
+// four times the number of workers.
 #include <paceline/staleness.h>
 
 namespace paceline {

@@ -1,6 +1,8 @@
-// Gap-Aware (Barkai et al. 2020): divides each element by 1 + |weight - pulled| / C. C is the typical movement of the
-// weight in one update: the largest learning rate times the root of a bias-corrected average of squared gradients. With
-// dana, the gradient here is the update that the worker pushes, so weight decay is divided too.
+// Gap-Aware (Barkai et al. 2020): divides each element of the gradient by 1 + |weight - pulled| / C. C is the typical
+// movement of the weight in one update: the largest learning rate of the schedule, times the gain of the optimizer's
+// StepSize, times the root of a bias-corrected average of squared gradients. The root is left out if the StepSize is
+// normalised. With dana, the gradient is the update that the worker pushes. Weight decay in the gradient is divided,
+// too.
 #include <paceline/staleness.h>
 
 #include <cmath>
@@ -28,8 +30,9 @@ class GapAware final : public Staleness {
     for (std::int64_t i = 0; i < tile.count; ++i)
       mean_square[i] = decay * mean_square[i] + (1 - decay) * tile.gradient[i] * tile.gradient[i];
 
-    // From the first late gradient on: those made of the initial weights arrive together, and unchecked they do the
-    // most harm. C cannot vanish, for this gradient is part of the corrected average.
+    // The division begins with the first late gradient. The gradients from the initial weights arrive together, and
+    // undivided they would do the most harm. The average is usable from the start, because it contains this gradient
+    // and is bias-corrected.
     if (context.delay == 0 || !tile.pulled) return;
     const double correction = 1 - integer_power(decay_, context.count + 1);
     const T scale = static_cast<T>(context.peak_rate * context.step_size.gain);

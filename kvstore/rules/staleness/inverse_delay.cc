@@ -1,5 +1,6 @@
-// Divides a late gradient by (delay + offset)^power, never by less than 1, so that very old gradients hardly move the
-// weights. The default is 1 / delay (Zhang et al. 2016). offset=1 gives 1 / (1 + delay), and power=0.5 the root.
+// Divides a late gradient by (delay + offset)^power, but never by less than 1. Very old gradients thus hardly move the
+// weights. The default divides by the delay (Zhang et al. 2016). offset=1 divides by delay + 1, and power=0.5 by the
+// square root of the delay.
 #include <algorithm>
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// Weight prediction. The worker does it (rules/worker_rule/predict.cc). The server does nothing.
+// Weight prediction. The worker predicts (rules/worker_rule/predict.cc). The server corrects nothing.
 #include <paceline/staleness.h>
 
 #include "worker_rule/rules.h"

@@ -1,4 +1,4 @@
-// DANA-Slim (Hakimi et al. 2019): the optimizer's momentum, kept by each worker.
+// DANA-Slim (Hakimi et al. 2019): each worker keeps the optimizer's momentum.
 #include <paceline/kernel.h>
 #include <paceline/optimizer.h>
 
@@ -65,7 +65,7 @@ class Dana final : public WorkerRule {
  private:
   struct Slot {
     NDArray velocity, update;
-    Preparation preparation;  // of the key
+    Preparation preparation;  // with the key's weight decay
   };
 
   template <class T>

@@ -1,6 +1,7 @@
-// Weight prediction (as in SpecTrain and XPipe): a worker computes its gradient at the weights that it expects when the
-// gradient is applied. The direction is the mean update between its last two pulls, for any optimizer and any number of
-// workers. The distance is the delay of its own pushes.
+// Weight prediction, as in SpecTrain and XPipe. A worker computes its gradient at the weights that it expects when the
+// gradient is applied. It moves the pulled weights along a smoothed mean of the updates between its pulls. This
+// direction suits any optimizer and any number of workers. The distance follows from the measured delay of the worker's
+// pushes.
 #include <paceline/error.h>
 #include <paceline/kernel.h>
 #include <paceline/mutex.h>
@@ -45,7 +46,7 @@ class Predict final : public WorkerRule {
     });
   }
 
-  // It begins anew after a resume.
+  // The prediction begins anew after a resume.
   NamedArrays state() const override { return {}; }
   void load(const NamedArrays& state) override {
     if (!state.empty()) throw InvalidArgument("[predict] has no state '" + state.front().first + "'");
@@ -54,14 +55,14 @@ class Predict final : public WorkerRule {
  private:
   struct Run {
     int pulls = 0;
-    std::uint64_t version = 0;  // of the last
-    double delay = 0;           // mean of the pushes', the last ones counting most
+    std::uint64_t version = 0;  // at the last pull
+    double delay = 0;           // moving average of the delays of pushes
   };
   template <class T>
   using Values = std::vector<T>;
   struct Slot {
     std::vector<Run> runs;
-    std::pair<Values<float>, Values<double>> before, direction;  // in the type of the weights
+    std::pair<Values<float>, Values<double>> before, direction;  // only the vectors of the weights' type are used
   };
   template <class T>
   static std::vector<T>& of(std::pair<Values<float>, Values<double>>& values) {
@@ -72,7 +73,7 @@ class Predict final : public WorkerRule {
   void move_on(const PulledRun& now, std::int64_t pushes, Run& run, T* before, T* direction, T* weight) const {
     const std::int64_t count = now.end - now.begin;
     const auto updates = static_cast<double>(now.version) - static_cast<double>(run.version);
-    const bool first = run.pulls == 0 || updates <= 0;  // a checkpoint may have taken the version back
+    const bool first = run.pulls == 0 || updates <= 0;  // loading a checkpoint may have lowered the version
     double distance = 0;
     if (!first) {
       constexpr double kKept = 0.9;
@@ -96,7 +97,7 @@ class Predict final : public WorkerRule {
   const double smoothing_;
   const std::int64_t steps_;
   Mutex mutex_;
-  std::map<std::string, Slot> slots_ PACELINE_GUARDED_BY(mutex_);  // a slot belongs to the task that pulls its key
+  std::map<std::string, Slot> slots_ PACELINE_GUARDED_BY(mutex_);  // only the task that pulls a key uses its slot
 };
 
 }  // namespace

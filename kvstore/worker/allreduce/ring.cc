@@ -45,10 +45,10 @@ class RingBackend final : public Backend {
       sent_.reset();
       applied_.reset();
     }
-    // A worker that ends by an exception is lost, not at its end.
+    // If an exception unwinds the stack, this worker does not leave the job, so the others count it as lost.
     scheduler_.close();
     peer_.close(!finished_ && std::uncaught_exceptions() == 0);
-    // Tasks that wait for a gradient still refer to this object; they fail when they start.
+    // Tasks that wait for a gradient still refer to this object. They fail when they start.
     pending_->wait_none();
   }
 
@@ -124,7 +124,7 @@ class RingBackend final : public Backend {
   void set_optimizer(const Spec& optimizer) override {
     make_optimizer(optimizer);
     client_.agree_on_rules(++optimizer_calls_, optimizer.text());
-    pending_->wait_none();  // the others apply those rounds by the old rules
+    pending_->wait_none();  // every worker applies the earlier pushes by the old rules
     peer_.set_rules(optimizer_calls_, optimizer);
     optimizer_ = optimizer;
   }
@@ -167,7 +167,7 @@ class RingBackend final : public Backend {
   }
 
   void step_end() override {
-    std::shared_ptr<Step> sent, applied;  // released outside the lock: that may end them
+    std::shared_ptr<Step> sent, applied;  // released outside the lock, because that may end the steps
     Lock lock(mutex_);
     const std::uint64_t number = sent_->number();
     sent = sent_;
@@ -180,15 +180,15 @@ class RingBackend final : public Backend {
   void reached(std::uint64_t step) override { peer_.node().reached(step); }
 
   GatheredValues all_gather(const std::string& name, const std::string& value) override {
-    // In a running job, the barriers before init() are over.
+    // In a running job, the other workers have already passed the barriers before init().
     if (joining_ && joined_late_ && !client_.in_epoch()) return {};
     pending_->wait_none();
     if (!paused_) peer_.enter_idle(clock());
     GatheredValues given = client_.gather(client_.next_barrier(), clock(), joining_, name, value).second;
-    // The owners have applied this worker's pushes, so no open round waits for it. Later rounds begin after the
-    // barrier, when the first worker leaves it, and this worker takes part in them.
+    // The owners have applied this worker's pushes, so no open round waits for this worker. Later rounds begin when the
+    // first worker leaves the barrier, and this worker takes part in them.
     const std::uint64_t first = peer_.leave_idle(clock(), false);
-    peer_.flush();  // the rest of the workers gets what is applied here
+    peer_.flush();  // the other workers then have the results of this worker's pieces
     const std::uint64_t next = client_.meet(client_.next_barrier(), first, joining_);
     paused_ = false;
     set_clock(peer_.leave_idle(next, true));
@@ -201,11 +201,11 @@ class RingBackend final : public Backend {
 
   std::pair<int, int> data_part(std::int64_t epoch) override { return client_.data_part(epoch); }
   void data_begin(std::int64_t epoch, const DataPlan& plan) override {
-    pending_->wait_none();  // else what was committed could be given back, too
+    pending_->wait_none();  // data_begin() gives back positions whose commit has not arrived
     client_.data_begin(epoch, plan);
   }
   void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) override {
-    // Positions count as delivered when the gradients made of them are applied.
+    // Positions count as delivered when the gradients that were computed from them are applied.
     std::shared_ptr<Step> step;
     {
       Lock lock(mutex_);
@@ -269,7 +269,7 @@ class RingBackend final : public Backend {
       key.call = number;
     }
     for (const PullItem& item : weights) expect_unwritten(find_key(keys_, item.key, item.out, "the output"));
-    // From here on the call is taken.
+    // All arguments are valid, so the call takes effect from here on.
     for (const PushItem& item : gradients) {
       RingKey& key = *keys_.at(item.key);
       key.place = call.items.size();
@@ -293,7 +293,7 @@ class RingBackend final : public Backend {
       RingCall::Item& entry = with_push ? call.items[key.place] : call.items.emplace_back();
       entry.key = &key;
       entry.out = out;
-      // A pull of a key that was pushed in this step is for the next step.
+      // If the key was pushed in this step, the pull gets the weights for the next step.
       entry.need = key.last_step == step ? step + 1 : step;
     }
   }
@@ -315,7 +315,7 @@ class RingBackend final : public Backend {
     for (RingKey* key : shared) key->shared_version = key->shared->variable().version();
   }
 
-  // Returns the first of the new pieces.
+  // Returns the number of the first new piece.
   int add_keys(const Layout& layout, const std::vector<InitValue>& values, const std::map<std::string, NDArray>& here) {
     std::vector<RingKey*> keys;
     std::vector<NDArray> arrays;
@@ -329,7 +329,7 @@ class RingBackend final : public Backend {
       arrays.push_back(here.at(info.name));
       keys_[info.name] = std::move(key);
     }
-    std::map<detail::VariableState*, int> keys_in;  // each block of memory: a write there must be that key's
+    std::map<detail::VariableState*, int> keys_in;  // keys in each block of memory; two in one block are not shared
     for (const InitValue& value : values) ++keys_in[value.value.variable().state()];
     for (const InitValue& value : values) {
       RingKey& key = *keys_.at(value.key);
@@ -349,7 +349,8 @@ class RingBackend final : public Backend {
     return std::nullopt;
   }
 
-  // Copies the weights of all keys to the arrays of init(). No key has a shared array.
+  // Copies the weights of all keys to the arrays that hold the worker's weights. Earlier writes of the caller to shared
+  // arrays are allowed, and are overwritten.
   void pull_all() {
     std::vector<PullItem> pulls;
     {
@@ -369,7 +370,8 @@ class RingBackend final : public Backend {
       joining_ = late;
       joined_late_ = late && passed > 0;
       if (!late || passed % 2 == 0) return;
-      // A barrier is two meetings, and the others are between those of one: let them go on.
+      // A barrier consists of two meetings, and the other workers are between the two. They go on when this worker
+      // comes to the second.
       client_.meet(passed + 1, 0, true);
     }
   }
@@ -423,11 +425,11 @@ class RingBackend final : public Backend {
   Mutex resume_mutex_;
   std::atomic<bool> paused_ = false;
   bool finished_ = false;
-  bool joining_ = false;      // came after the job's start and has no keys yet
-  bool joined_late_ = false;  // came when the others were on their way
+  bool joining_ = false;      // this worker joined after the start, and has no keys yet
+  bool joined_late_ = false;  // the others had passed a barrier when this worker joined
 };
 
-// Everybody holds everything: the one that leads has it all at hand.
+// Every worker holds all weights and state, so the leader can save them alone.
 StoreState RingBackend::save() {
   barrier();
   StoreState state;
@@ -465,7 +467,7 @@ void RingBackend::load(const StoreState& state) {
       refused = std::current_exception();
     }
   } else if (const std::optional<int> other = refused ? member() : std::nullopt) {
-    peer_.fetch(*other, true);  // some pieces may have been replaced before
+    peer_.fetch(*other, true);  // the failed load may have replaced some pieces
   }
   barrier();
   if (refused) {
@@ -474,7 +476,7 @@ void RingBackend::load(const StoreState& state) {
   }
   {
     Lock lock(mutex_);
-    compressor_.forget_state();  // of other gradients
+    compressor_.forget_state();  // the state belongs to gradients before the load
   }
   pull_all();
 }

@@ -12,15 +12,16 @@
 
 namespace paceline {
 
-// What the mode's text says, but for the transport.
+// The options in the mode's text, except the transport.
 struct RingSetting {
   Aggregate aggregate = Aggregate::kMean;
   CompressionSetting compression;
 };
 
-// Throws InvalidArgument on options that `ring` does not have and on a job with servers. The codecs may be of `own`.
+// Reads the options of mode ring. Throws InvalidArgument for options that `ring` does not have, and for a job with
+// servers. The text may name codecs of `own`.
 RingSetting check_ring(const Spec& mode, const ClusterConfig& config, const Extensions& own);
-// Joins the job; blocks as Node::join() does, and throws the same.
+// Joins the job. Blocks and throws as Node::join() does.
 std::unique_ptr<Backend> make_ring_backend(const ClusterConfig& config, const Spec& mode, const StoreOptions& options);
 
 }  // namespace paceline

@@ -11,7 +11,7 @@ namespace paceline {
 namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{512} << 10;
-constexpr std::size_t kGroupBytes = std::size_t{256} << 10;  // smaller ones share an owner and a message
+constexpr std::size_t kGroupBytes = std::size_t{256} << 10;  // smaller neighbouring pieces share an owner and a message
 
 }  // namespace
 

@@ -8,7 +8,7 @@ RingKey& find_key(const RingKeys& keys, const std::string& name, const NDArray& 
   const auto found = keys.find(name);
   require(found != keys.end(), "key '", name, "' was not initialised");
   RingKey& key = *found->second;
-  // The text is made only when it is needed: a call may hold ten thousand keys.
+  // The text of the error is made only when it is needed, because a call may hold ten thousand keys.
   if (array.size() != key.info.shape.size() || array.dtype() != key.info.dtype)
     throw InvalidArgument(str(use, " of key '", name, "' is ", array.describe(), ", expected ", key.info.describe()));
   return key;

@@ -13,11 +13,11 @@ namespace paceline {
 
 using RingKeys = std::unordered_map<std::string, std::unique_ptr<RingKey>>;  // by name
 
-// The key of that name. Throws InvalidArgument if there is none, or if `array` does not fit it. `use`: what the array
-// is, for instance "the gradient".
+// Returns the key `name`. Throws InvalidArgument if there is no such key, or if `array` has another size or type. `use`
+// says what the array is, for instance "the gradient".
 RingKey& find_key(const RingKeys& keys, const std::string& name, const NDArray& array, const char* use);
 // Throws InvalidArgument if something else than a pull has written the array that the key shares with the store.
-// Workers of which each had written to its own would differ from then on without a word.
+// Otherwise the weights of the workers could come to differ unnoticed.
 void expect_unwritten(const RingKey& key);
 
 }  // namespace paceline

@@ -1,5 +1,5 @@
-// The thread of the peer, and which worker is past which round. ring_rounds.cc closes rounds. ring_calls.cc handles the
-// calls of this worker. ring_recovery.cc handles incoming messages and changes of the ring.
+// The thread of RingPeer, and its records of which rounds each worker is over. ring_rounds.cc closes rounds.
+// ring_calls.cc handles the calls of this worker. ring_recovery.cc handles incoming messages and changes of the ring.
 #include "allreduce/ring_peer.h"
 
 #include <paceline/cores.h>
@@ -130,7 +130,7 @@ void RingPeer::submit(int rank, Message message, int priority, std::function<voi
           try {
             if (error) std::rethrow_exception(error);
           } catch (const NetworkError&) {
-            // The peer is lost or has left; the new roster says so, too.
+            // The other worker is lost or has left. The new roster says so too.
           } catch (const std::exception&) {
             return fail_all(error);
           }
@@ -143,14 +143,15 @@ void RingPeer::submit(int rank, Message message, int priority, std::function<voi
 
 void RingPeer::apply(int number, std::uint64_t round, const std::function<void(const RoundCopies& out)>& update) {
   Piece& piece = pieces_[static_cast<std::size_t>(number)];
-  std::optional<Reader> reader;  // gets the weights while they pass by
+  std::optional<Reader> reader;  // gets a copy of the weights in the same pass
   const auto ready = std::find_if(piece.readers.begin(), piece.readers.end(),
                                   [round](const Reader& waiting) { return waiting.need <= round + 1; });
   if (ready != piece.readers.end()) {
     reader = std::move(*ready);
     piece.readers.erase(ready);
   }
-  // Results that are sent lie in the weights, which the worker's array would change under them.
+  // Only twins may keep the weights in the key's shared array. Other workers send results from the memory of the
+  // weights, and a write to the array would change results in flight.
   RoundCopies out;
   if (reader && reader->shared && places_[piece.group].twin >= 0)
     out.place = {piece.key->shared, reader->out};
@@ -193,7 +194,8 @@ void RingPeer::end_step(std::uint64_t number) {
     const auto given = given_.find(number);
     const std::size_t pieces = given == given_.end() ? 0 : given->second;
     given_.erase(given_.begin(), given_.upper_bound(number));
-    // The owners wait for the rest, also for gradients that failed, until they are told.
+    // The owners wait for pieces that were not pushed, or whose gradient has failed, until this worker promises to be
+    // over the round.
     if (pieces < pieces_.size()) partial_ = std::max(partial_, number + 1);
     ended_ = std::max(ended_, number + 1);
     update_over();
@@ -219,7 +221,7 @@ void RingPeer::update_over() {
   if (over_ > before) try_close_all();
 }
 
-// Before which round nothing more goes out for its host.
+// The first round for which this worker may still send a sum of its host.
 std::uint64_t RingPeer::host_over() const {
   std::uint64_t over = sums_under_way_.empty() ? over_ : std::min(over_, *sums_under_way_.begin());
   bool alone = true;
@@ -292,7 +294,7 @@ void RingPeer::flush() {
   done.get();
 }
 
-// ---- nothing of an earlier round will come
+// ---- settling: nothing of an earlier round can arrive any more
 
 bool RingPeer::settled_here(std::uint64_t need) {
   if (recovering_) return false;
@@ -311,7 +313,7 @@ bool RingPeer::settled_here(std::uint64_t need) {
 void RingPeer::settle(std::uint64_t need) {
   if (need <= settling_ || need <= settled_) return;
   settling_ = need;
-  if (recovering_) return;  // asked when it is over
+  if (recovering_) return;  // end_recovery() asks
   settle_left_ = static_cast<int>(others_.size());
   wire::RingAsk body;
   body.set_what(wire::RingAsk::SETTLE);

@@ -1,31 +1,39 @@
 #pragma once
 // A worker's part in mode ring: the all-reduce of gradients among the workers, without servers.
 //
-// Keys are cut into pieces of at most half a megabyte. Each piece has an owner, one of the live workers in turn. In a
-// round every worker sends its gradients of a piece to the owner (reduce-scatter), which adds them up in rank order and
-// sends their mean or sum to all (all-gather); each worker applies it to weights and optimizer state of its own. Where
-// the optimizer has no state, the owner sends the new weights instead, and the others keep what arrived. So everybody
-// holds everything: a worker that is lost takes nothing with it, and all hold the same bits, those of `dist_sync`. The
-// bytes are those of a ring of neighbours, 2 (n - 1) / n of the model out and in per worker, in one round trip instead
-// of 2 (n - 1) hops. Two workers that share no memory, the *twins*, send each other everything and both sum: the same
-// bytes, and nothing comes back. Over several hosts, gradients are added up in each first (ring_hosts.h): then bytes
-// are a host's, n counts hosts, and sums are by host.
+// Keys are cut into pieces of at most 512 KiB. A piece is longer only if it is one row for a codec that encodes whole
+// rows. The live workers take turns as owners of pieces. In a round every worker sends its gradient of a piece to the
+// owner (reduce-scatter). The owner adds the gradients up in rank order, and sends their mean or sum to all workers
+// (all-gather). Each worker applies the result to its own weights and optimizer state. If the optimizer has no state,
+// the owner sends the new weights instead, and the others keep them.
 //
-// A step is a round. A worker promises that it is *over* a round when it will send no further gradient for it. An owner
-// closes a round when it has, for every live worker, either the gradient or this promise. A worker that waits (at a
-// barrier, for data, at the end) is *idle*, and makes the promise when it is asked. The delegate of a host closes
-// rounds too. It sends the host's sum to the root, one at a time for each piece. It promises the rounds that it has
-// *passed*: it will send no sum of its host for these.
+// So every worker holds all weights and state, and the loss of a worker loses none of them. All workers hold the same
+// bits. These are the bits of `dist_sync` if the mean is not encoded and nothing is added up per host. Each worker
+// sends and receives 2(n-1)/n of the model's bytes, as in a ring of neighbours, but in one round trip instead of 2(n-1)
+// hops.
 //
-// Every change of the roster begins a new *generation*, whose number is the roster's. Each worker drops the rounds that
-// are not closed, tells the others the version of each piece, and fetches pieces in which another worker is ahead. Then
-// it sends the open rounds again, to the new owners. Messages of an older generation are dropped. Messages of a newer
-// generation wait until the receiver has reached it.
+// The workers of a ring of two are *twins* if they share no memory and encode no mean. Each sends the other all its
+// gradients, and both add them up. This takes the same number of bytes, and no result is sent back. If there are
+// several hosts with several workers, the gradients of each host are added up first (ring_hosts.h). Then n is the
+// number of hosts, and the bytes are those of a host.
+//
+// The gradients of a worker's step r belong to round r. A worker promises that it is *over* a round when it will send
+// no further gradient for that round. An owner closes a round when it has, for every live worker, either the gradient
+// or this promise. A worker that waits (at a barrier, for data, at the end) is *idle*, and makes the promise when it is
+// asked. The delegate of a host closes rounds too, and sends the host's sum to the root. For each piece, only one sum
+// of a host is in flight at a time. A worker promises that it has *passed* a round when it will send no further sum of
+// its host for that round.
+//
+// Every change of the roster begins a new *generation*, whose number is the epoch of the roster. Each worker drops the
+// gradients that it has received for rounds that are not closed, asks the others for the versions of their pieces, and
+// fetches pieces of which another worker has a newer version. Then it sends its own gradients of open rounds again, to
+// the new owners. Messages of an older generation are dropped. Messages of a newer generation wait until the receiver
+// has reached it.
 //
 // If gradients are compressed, the owner decodes them while it sums. If the mean travels encoded too, the owner applies
 // the same decoded mean as the others.
 //
-// All functions run on one thread of the peer unless their comment says otherwise, so nothing is locked.
+// All functions run on the peer's own thread unless their comment says otherwise, so its state needs no lock.
 
 #include <paceline/backend.h>
 #include <paceline/mutex.h>
@@ -58,8 +66,8 @@ namespace wire {
 class RingResult;
 }
 
-// Over the network, a few messages of half a megabyte stay in the caches between the network and the sum. Over shared
-// memory no bytes move, and only the number of messages costs time.
+// The sizes of messages. Over the network, a few messages of this size stay in the caches until they are summed. Over
+// shared memory no bytes move, so only the number of messages costs time.
 constexpr std::size_t kNetworkMessageBytes = std::size_t{512} << 10;
 constexpr std::size_t kSharedMessageBytes = std::size_t{2} << 20;
 
@@ -74,10 +82,10 @@ struct RingKey {
   bool encodes_mean = false;
   Variable order;                          // written by every task about this key
   NDArray weight;                          // the array that holds the worker's weights
-  std::shared_ptr<NDArray> shared;         // the same, where the store's weights may lie in it; else null
-  std::uint64_t shared_version = 0;        // of its variable, after the last pull
-  std::optional<std::uint64_t> last_step;  // the last in which it was pushed
-  std::uint64_t call = 0;                  // the last call that pushes it, and its place there
+  std::shared_ptr<NDArray> shared;         // the array of init() if the store may use it (InitValue::shared); else null
+  std::uint64_t shared_version = 0;        // version of the variable of `shared` after the last pull
+  std::optional<std::uint64_t> last_step;  // the last step that pushed the key
+  std::uint64_t call = 0;                  // the last call that pushes the key; `place`: the index of its item
   std::size_t place = 0;
 };
 
@@ -85,27 +93,27 @@ struct RingKey {
 struct RingCall {
   struct Item {
     RingKey* key;
-    NDArray gradient;        // none: only pulled; its bytes where it is encoded
-    NDArray out;             // none: only pushed
-    std::uint64_t need = 0;  // number of rounds that must be over first
+    NDArray gradient;        // none: the key is only pulled; the encoded bytes if it is encoded
+    NDArray out;             // none: the key is only pushed
+    std::uint64_t need = 0;  // number of rounds that must be applied before `out` is written
     std::shared_ptr<const EncodedGradient> encoded = nullptr;
-    // Set within the task.
-    std::shared_ptr<const void> owner;  // of the source
+    // Set by RingPeer::start().
+    std::shared_ptr<const void> owner;  // keeps `source` alive
     const std::byte* source = nullptr;
     std::byte* target = nullptr;
-    bool shared = false;  // the target is the key's shared array
+    bool shared = false;  // `target` is the key's shared array
   };
 
   std::vector<Item> items;
   std::uint64_t round = 0;
   std::int64_t examples = 0;
   int priority = 0;
-  std::shared_ptr<Step> sent, applied;  // held until the owners have the gradients; until they are applied
+  std::shared_ptr<Step> sent, applied;  // held until the owners have the gradients, and until these are applied
   std::shared_ptr<Pending> pending;
   std::optional<Completion> completion;
   std::chrono::steady_clock::time_point since;
-  int left = 0;     // pieces to apply and to write
-  int unacked = 0;  // messages
+  int left = 0;     // pieces that are not yet applied, or not yet written to an output
+  int unacked = 0;  // pushes without an answer
 
   explicit RingCall(std::shared_ptr<Pending> counted) : pending(std::move(counted)) { pending->add(); }
   ~RingCall() {
@@ -121,8 +129,8 @@ struct RingCall {
 
 class RingPeer {
  public:
-  // Joins the job; blocks as Node::join() does, and throws the same.
-  // `push` and `mean`: the codecs of gradients and of what they make together, null where they travel raw.
+  // Joins the job. Blocks and throws as Node::join() does. `push` and `mean`: the codecs of gradients, and of their
+  // mean or sum; null: not encoded.
   RingPeer(const ClusterConfig& config, Aggregate aggregate, std::shared_ptr<const Codec> push,
            std::shared_ptr<const Codec> mean);
   ~RingPeer();
@@ -132,36 +140,38 @@ class RingPeer {
   Node& node() { return *node_; }
   // Starts a call. Called within an engine task, when the gradients are ready.
   void start(std::shared_ptr<RingCall> call, Completion completion);
-  // A step of this worker is over, and its gradients are at the owners.
+  // Records that step `number` of this worker has ended, and that its gradients are at the owners.
   void end_step(std::uint64_t number);
   // Stops the peer. Calls that are not done fail. With `leave`, also leaves the job in good order.
   void close(bool leave);
 
-  // ---- any thread; these block, and throw the error that the job failed of
+  // ---- any thread; these functions block, and throw the error with which the job has failed
 
-  // Adds the pieces of `layout`; `values` are by key. The pieces do not have weights yet: see the next three functions.
-  // Returns the number of the first piece.
+  // Adds the pieces of the keys in `layout`. `values` holds a value for each key. The pieces count as without weights
+  // until keep_values() or fetch(). Returns the number of the first piece.
   int add_keys(const Layout& layout, const std::vector<RingKey*>& keys, const std::vector<NDArray>& values);
-  // Makes the values the weights of all pieces that have none.
+  // Makes the values of add_keys() the weights of all pieces that have none.
   void keep_values();
-  // Takes this back: the pieces from `piece` on are without weights again.
+  // Undoes keep_values() and fetch() for the pieces from `piece` on: they count as without weights again.
   void forget_values(int piece);
-  // Fetches weights and state from another worker, of all pieces or of those without weights. A worker that is not in
-  // the ring yet gets the rules too.
+  // Fetches weights and state from worker `rank`. `all`: of all pieces; otherwise only of pieces without weights. A
+  // worker that is not in the ring yet takes over the rules too.
   void fetch(int rank, bool all);
-  // Brings this worker, which came after the start, into the ring. It then has the weights, state and rules that the
-  // others had at that time. Its pieces must be all pieces of the ring. Returns the first step that it can contribute
-  // to.
+  // Brings this worker, which joined after the start, into the ring. The worker gets the weights, state and rules that
+  // the others have at that time. It must have added all pieces of the ring before. Returns the first step that it can
+  // contribute to.
   std::uint64_t enter();
-  // `call` counts the calls of this worker. Calls that the ring had before this worker entered change nothing.
+  // `call` counts this worker's calls of set_rules(). A call that the ring made before this worker entered changes
+  // nothing.
   void set_rules(std::uint32_t call, const Spec& optimizer);
   void set_learning_rate(double rate);
-  // From now on no round waits for this worker, not even one that already does. None of its pushes may be in flight.
+  // Makes this worker idle: no round waits for it, not even a round that already does. No push of this worker may be in
+  // flight.
   void enter_idle(std::uint64_t clock);
-  // Ends this. Returns the first step that the worker can contribute to, `clock` or a later one. `settled`: nothing of
-  // an earlier round will arrive.
+  // Ends enter_idle(). Returns the first step that the worker can contribute to: `clock` or a later one. `settled`:
+  // nothing of an earlier round can arrive any more.
   std::uint64_t leave_idle(std::uint64_t clock, bool settled);
-  // Waits until every other worker has received what this one had to send.
+  // Waits until the other workers have received all results that this worker had to send.
   void flush();
   struct PieceState {
     int piece = 0;
@@ -177,15 +187,15 @@ class RingPeer {
  private:
   using Job = UniqueFunction<void()>;
   struct Given {
-    std::shared_ptr<const void> owner;  // of the data
+    std::shared_ptr<const void> owner;  // keeps `data` alive
     const std::byte* data = nullptr;
     std::int64_t examples = 0;
-    std::uint32_t workers = 1;    // that had part in it
-    std::size_t encoded = 0;      // its bytes, where it is encoded
-    std::uint64_t rate_call = 0;  // between twins: the learning rate that its worker knew, and whose call set it
+    std::uint32_t workers = 1;    // number of workers whose gradients are in `data`
+    std::size_t encoded = 0;      // size of `data` if it is encoded; 0: not encoded
+    std::uint64_t rate_call = 0;  // for twins: the latest set_learning_rate() that the sender knew, by number
     double rate = 0;
   };
-  // The owner of runs in a request's payload. It keeps the request and the aligned copies alive.
+  // The owner of data in a request's payload. It keeps the request alive, and the copies that were made for alignment.
   struct Arrived {
     Request request;
     std::vector<std::unique_ptr<std::byte[]>> copies;
@@ -200,16 +210,16 @@ class RingPeer {
     RingKey* key = nullptr;
     std::int64_t begin = 0, end = 0;  // elements of the key
     std::size_t bytes = 0;
-    std::size_t group = 0;  // neighbours with one owner
-    int slice = 0;          // in the updater
+    std::size_t group = 0;  // neighbouring pieces with one owner form a group
+    int slice = 0;          // number in the updater
     bool valid = false;
     std::uint64_t version = 0;
-    std::uint64_t next_round = 0;                        // after the last that was applied
-    std::map<std::uint64_t, std::map<int, Given>> open;  // where they are summed: by round and rank
-    std::uint64_t summed = 0;                            // after the last whose sum went up
+    std::uint64_t next_round = 0;                        // the round after the last applied one
+    std::map<std::uint64_t, std::map<int, Given>> open;  // gradients that this worker sums, by round and rank
+    std::uint64_t summed = 0;                            // the round after the last one whose sum goes to the root
     bool sum_under_way = false;
-    std::shared_ptr<RingCall> mine;  // whose gradient is not applied yet
-    Given given;                     // that gradient
+    std::shared_ptr<RingCall> mine;  // the call whose gradient of this piece is not applied yet
+    Given given;                     // the gradient of `mine`
     std::vector<Reader> readers;
   };
   struct Other {
@@ -218,20 +228,21 @@ class RingPeer {
     std::uint64_t over = 0, passed = 0;
     std::uint64_t heard = 0;  // number of its last kRingTell
     bool idle = false;
-    std::uint64_t wanted = 0;  // what it was asked to tell
+    std::uint64_t wanted = 0;  // the largest `want` that this worker has sent to it
     int unacked_results = 0;
   };
-  // The place of this worker in the sums of a group: the worker that it sends to, and the workers that it gets sums
-  // from.
+  // The place of this worker in the sums of a group. `above`: the worker that it sends its part to; -1: none. `below`:
+  // the workers that send it their parts. sends_to(): the worker that gets this worker's own gradients; -1: none.
   struct Place {
     int above = -1;
     std::vector<int> below;
-    int twin = -1;  // the other of twins; below, too
+    int twin = -1;  // the other twin, which is in `below` as well; -1: none
 
-    int sends_to() const { return twin >= 0 ? twin : below.empty() ? above : -1; }  // its gradients as they are
+    int sends_to() const { return twin >= 0 ? twin : below.empty() ? above : -1; }
     bool sends_results() const { return !below.empty() && twin < 0; }
   };
-  // A result that this worker has passed on within the host. Its request is answered when all have received it.
+  // A received result that this worker passes on. `request` is answered when all workers below have received the
+  // result.
   struct Relay {
     Request request;
     int left = 0;
@@ -297,7 +308,7 @@ class RingPeer {
   bool may_be_idle(int rank) const;
   void close_round(int number);
   static std::size_t run_bytes(const Piece& piece, std::size_t encoded) { return encoded > 0 ? encoded : piece.bytes; }
-  // Reads the next run of a payload; `encoded` as in Given. Throws Corrupt.
+  // Reads the data of the next piece in a payload. `encoded` is as in Given. Throws Corrupt.
   static const std::byte* next_run(PayloadReader& payload, const Piece& piece, std::size_t encoded, const Codec* codec);
   Given together(const Piece& piece, const std::vector<Given>& parts) const;
   void add_sum(int number, std::uint64_t round, Given sum);
@@ -306,17 +317,17 @@ class RingPeer {
   void add_result(int number, Result result, const std::shared_ptr<Relay>& relay = nullptr);
   void flush_results();
   void send_results(const std::vector<int>& ranks, const Results& results);
-  // Results that others get from this worker.
+  // Passes a received result on to the workers that get results from this one.
   void pass_on(const Request& request, const wire::RingResult& body, const std::shared_ptr<Relay>& relay);
   void try_close_all();
-  // Applies a round. `update` changes the weights, and writes them to `out`.
+  // Applies a round. `update` changes the weights, and writes the copies that `out` asks for.
   void apply(int number, std::uint64_t round, const std::function<void(const RoundCopies& out)>& update);
   void use_rules(std::uint32_t call, const Spec& optimizer);
   wire::RingRules rules() const;
   void take_rules(const wire::RingRules& others);
-  void take_rate(std::uint64_t call, double rate);  // that another worker has set
+  void take_rate(std::uint64_t call, double rate);  // takes over a newer rate of another worker
   void use_rate(double rate);
-  // The learning rate of the twin that knew of the latest call. The result is the same at both twins.
+  // The learning rate of the twin that knew the later call of set_learning_rate(). Both twins compute the same rate.
   static double newest_rate(const std::map<int, Given>& contributions);
   void serve_readers(Piece& piece);
   void update_over();
@@ -333,7 +344,7 @@ class RingPeer {
   bool shares_memory(int rank) const { return lends_memory_ && others_.at(rank).near; }
   std::size_t message_bytes(int rank) const { return shares_memory(rank) ? kSharedMessageBytes : kNetworkMessageBytes; }
   Outbox& outbox(int rank);
-  // Sends a request. `on_answer` runs on the peer's thread. It gets no answer if the other worker is lost.
+  // Sends a request. `on_answer` runs on the peer's thread, and gets nullopt if the other worker is lost.
   void submit(int rank, Message message, int priority, std::function<void(std::optional<Message>)> on_answer);
 
   // ---- ring_recovery.cc: messages, generations
@@ -348,7 +359,7 @@ class RingPeer {
   void begin_generation();
   void take_state(int rank, const Message& answer);
   void fetch_missing();
-  // `newer_only`: loads only pieces that are ahead of this worker's.
+  // `newer_only`: loads a piece only if it is newer than this worker's, or if this worker's piece has no weights.
   void load_pieces(const std::vector<int>& numbers, const Message& answer, bool newer_only);
   void load_piece(const PieceState& state, std::uint64_t next_round);
   void take_held(std::vector<Request>& requests);
@@ -358,7 +369,7 @@ class RingPeer {
   std::vector<std::vector<int>> batches(const std::vector<int>& numbers) const;
 
   const ClusterConfig config_;
-  const bool lends_memory_;  // the transport does, to peers on the same host
+  const bool lends_memory_;  // the transport lends memory to peers on the same host
   const Aggregate aggregate_;
   const std::shared_ptr<const Codec> push_codec_, mean_codec_;
   const std::unique_ptr<Updater> updater_ = make_updater();
@@ -368,31 +379,31 @@ class RingPeer {
   std::vector<int> live_;
   RingHosts hosts_;
   std::vector<Place> places_;                        // by group
-  std::map<int, Other> others_;                      // live ones
-  std::map<int, std::unique_ptr<Outbox>> outboxes_;  // kept until the end: an answer may be on its way through one
+  std::map<int, Other> others_;                      // the other live workers, by rank
+  std::map<int, std::unique_ptr<Outbox>> outboxes_;  // kept to the end, because answers may still be in flight
   std::uint64_t generation_ = 0;
   bool started_ = false, recovering_ = false, behind_ = false;
-  bool worth_a_line_ = false;  // somebody was lost or has come since the last line about it
-  bool newcomer_ = false;      // came after the start and is not in the ring yet
+  bool worth_a_line_ = false;  // a worker was lost or has joined since the last log line about it
+  bool newcomer_ = false;      // this worker joined after the start, and is not in the ring yet
   std::optional<std::promise<std::uint64_t>> entering_;
   std::uint64_t entering_epoch_ = 0;
-  std::map<std::uint64_t, std::size_t> given_;  // pieces that it pushed, by step
-  std::uint64_t ended_ = 0;                     // steps that are over for this worker
-  std::uint64_t over_ = 0;                      // the same, as far as the owners have what it contributed
-  std::uint64_t passed_ = 0;                    // before which it sends no sums of its host's
+  std::map<std::uint64_t, std::size_t> given_;  // number of pieces that this worker pushed, by step
+  std::uint64_t ended_ = 0;                     // this worker pushes no new gradient for rounds before this one
+  std::uint64_t over_ = 0;                      // as `ended_`, and the owners have all gradients of these rounds
+  std::uint64_t passed_ = 0;                    // this worker sends no more sums of its host for rounds before this one
   std::uint64_t told_ = 0, told_passed_ = 0, partial_ = 0, asked_ = 0;
   bool idle_ = false, told_idle_ = false;
   std::uint64_t tells_ = 0;
-  std::multiset<std::uint64_t> unacked_;         // rounds of contributions
-  std::multiset<std::uint64_t> sums_under_way_;  // rounds of sums of its host's
+  std::multiset<std::uint64_t> unacked_;         // rounds of pushes that are not answered
+  std::multiset<std::uint64_t> sums_under_way_;  // rounds of sums of its host that are not answered
   std::uint64_t settled_ = 0, settling_ = 0;
   int settle_left_ = 0;
   std::vector<Settling> settle_requests_;
   std::vector<std::promise<void>> flushes_;
   std::vector<Request> held_, early_results_, early_fetches_;
-  std::vector<std::uint64_t> frozen_;  // versions at the beginning of this generation, plus one
+  std::vector<std::uint64_t> frozen_;  // versions at the beginning of this generation, plus one; 0: no weights
   std::uint64_t frozen_over_ = 0;
-  std::map<int, std::vector<std::uint64_t>> states_;  // the others' versions
+  std::map<int, std::vector<std::uint64_t>> states_;  // the versions of the other workers, as in frozen_
   int fetches_left_ = 0;
   std::exception_ptr failure_, refusal_;
   std::string optimizer_;
@@ -403,15 +414,15 @@ class RingPeer {
   double waited_seconds_ = 0;
   std::int64_t sent_to_hosts_ = 0;
 
-  std::map<std::vector<int>, Results> results_;  // by whom they go to
-  std::map<int, Sums> sums_;                     // by the root
+  std::map<std::vector<int>, Results> results_;  // by the ranks that get them
+  std::map<int, Sums> sums_;                     // by the rank of the root
 
   Mutex mutex_;
   CondVar posted_;
   std::deque<Job> jobs_ PACELINE_GUARDED_BY(mutex_);
   bool stopping_ PACELINE_GUARDED_BY(mutex_) = false;
   std::thread thread_;
-  std::unique_ptr<Node> node_;  // its threads use the others
+  std::unique_ptr<Node> node_;  // last, because its threads use the other members
 };
 
 }  // namespace paceline

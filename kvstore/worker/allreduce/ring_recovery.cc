@@ -49,7 +49,7 @@ void RingPeer::on_request(const Request& request) {
   }
 }
 
-// May it be handled now? Else it is answered as stale, or kept.
+// True if the request can be handled now. Otherwise it is answered as stale, or kept for later.
 bool RingPeer::in_step(const Request& request, std::uint64_t generation) {
   if (started_ && generation < generation_) {
     request.reply(taken(true));
@@ -109,12 +109,12 @@ void RingPeer::on_result(const Request& request) {
   pass_on(request, body, relay);
   if (!take_result(request)) early_results_.push_back(request);
   if (relay->left == 0) request.reply(taken(false));
-  // One that came too early may fit now.
+  // A result that came too early may fit now.
   for (bool progress = !early_results_.empty(); progress;)
     progress = std::erase_if(early_results_, [this](const Request& early) { return take_result(early); }) > 0;
 }
 
-// False: one of an earlier round is missing, come again.
+// Returns false if a result of an earlier round is missing. The caller then tries again later.
 bool RingPeer::take_result(const Request& request) {
   const auto body = parse_body<wire::RingResult>(request.message());
   const auto arrived = std::make_shared<Arrived>();
@@ -258,7 +258,7 @@ void RingPeer::begin_generation() {
   sums_under_way_.clear();
   over_ = told_ = frozen_over_;
   passed_ = told_passed_ = 0;
-  told_idle_ = false;  // new workers do not know it yet
+  told_idle_ = false;  // new workers do not know yet whether this one is idle
   asked_ = 0;
   partial_ = std::max(partial_, ended_ + 1);
   results_.clear();
@@ -286,7 +286,7 @@ void RingPeer::take_state(int rank, const Message& answer) {
   take_rules(body.rules());
   states_[rank].assign(body.versions().begin(), body.versions().end());
   if (states_.size() < others_.size()) return;
-  // No sum is under way now.
+  // No host's sum is in flight now, so `passed` follows from `over`.
   for (auto& [one, other] : others_) {
     other.passed = other.over;
     for (const auto& [mate, over] : others_)
@@ -299,7 +299,7 @@ void RingPeer::take_state(int rank, const Message& answer) {
 void RingPeer::fetch_missing() {
   std::map<int, std::vector<int>> missing;
   for (std::size_t number = 0; number < pieces_.size(); ++number) {
-    if (!newcomer_ && !pieces_[number].valid) continue;  // init fetches it
+    if (!newcomer_ && !pieces_[number].valid) continue;  // init() fetches it
     std::uint64_t newest = pieces_[number].valid ? pieces_[number].version + 1 : 0;
     std::vector<int> from;
     for (const auto& [rank, versions] : states_) {
@@ -366,7 +366,7 @@ void RingPeer::check_entered() {
     throw NetworkError(
         "the workers that had the weights were lost before this one, which has come back, could get them");
   newcomer_ = false;
-  // No round that another has begun without it waits for it.
+  // Rounds that other workers have begun do not wait for this worker.
   for (const auto& [rank, other] : others_) ended_ = std::max(ended_, other.over);
   for (const Piece& piece : pieces_) ended_ = std::max(ended_, piece.next_round);
   update_over();

@@ -1,4 +1,4 @@
-// Sums of rounds, at the delegate of a host and at the root (ring_hosts.h), and the way of the results back.
+// Sums of rounds, at the delegate of a host and at the root (ring_hosts.h), and the way back of the results.
 #include <paceline/detail/host_memory.h>
 #include <paceline/error.h>
 
@@ -45,13 +45,13 @@ double RingPeer::newest_rate(const std::map<int, Given>& contributions) {
       ->second.rate;
 }
 
-// ---- up
+// ---- up: gradients and sums, towards the root
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param): it is moved, which clang-tidy does not see through try_emplace
 void RingPeer::give(int number, std::uint64_t round, int from, Given given) {
   Piece& piece = pieces_[static_cast<std::size_t>(number)];
   if (round < std::max(piece.next_round, piece.summed)) return;
-  // Another host's delegate may be idle itself and speak for its mates.
+  // A push shows that its sender is not idle, unless the push has the sum of another host's workers.
   if (from != rank_ && (hosts_.together(from, rank_) || hosts_.alone(from))) others_.at(from).idle = false;
   piece.open[round].try_emplace(from, std::move(given));
   try_close(number);
@@ -59,7 +59,7 @@ void RingPeer::give(int number, std::uint64_t round, int from, Given given) {
 
 void RingPeer::try_close(int number) {
   Piece& piece = pieces_[static_cast<std::size_t>(number)];
-  while (!piece.open.empty() && !piece.sum_under_way) {  // the sums of a piece arrive in order
+  while (!piece.open.empty() && !piece.sum_under_way) {  // one at a time, so that the sums of a piece arrive in order
     const auto& [round, contributions] = *piece.open.begin();
     bool missing = contributions.count(rank_) == 0 && over_ <= round;
     for (const int rank : places_[piece.group].below) {
@@ -73,7 +73,7 @@ void RingPeer::try_close(int number) {
   }
 }
 
-// One of those that it sums for, or it itself.
+// Is `rank` idle, or, if it is a delegate of another host, a worker of that host?
 bool RingPeer::may_be_idle(int rank) const {
   if (hosts_.together(rank, rank_)) return others_.at(rank).idle;
   return std::any_of(others_.begin(), others_.end(),
@@ -89,7 +89,7 @@ void RingPeer::close_round(int number) {
   Piece& piece = pieces_[static_cast<std::size_t>(number)];
   const auto closed = piece.open.extract(piece.open.begin());
   const Place& place = places_[piece.group];
-  std::map<std::size_t, std::vector<Given>> by_host;  // and there by rank
+  std::map<std::size_t, std::vector<Given>> by_host;  // gradients of each host, by rank
   for (const auto& [rank, given] : closed.mapped()) by_host[hosts_.host(rank)].push_back(given);
   std::vector<Given> parts;
   for (const auto& [host, given] : by_host) parts.push_back(together(piece, given));
@@ -106,13 +106,14 @@ void RingPeer::close_round(int number) {
   for (const Given& part : parts)
     contributions.push_back(
         {-1, piece.version, part.examples, part.data, part.encoded > 0 ? push_codec_.get() : nullptr, part.encoded});
-  // A mean of statistics replaces the last mean, whichever workers contributed to it.
+  // The updater keeps one value of running statistics for each worker. The mean always counts as this worker's, so it
+  // replaces the last mean.
   if (info.average || closed.mapped().count(rank_) > 0) contributions.front().worker = rank_;
   use_rate(rate);
   std::shared_ptr<std::byte[]> gradient;
   if (encodes || (sends && !result.weights)) gradient = detail::allocate_host(piece.bytes);
   if (encodes) {
-    // Everybody applies what is sent, also its sender.
+    // This worker applies the encoded mean, as all others do.
     const std::span values(reinterpret_cast<float*>(gradient.get()), static_cast<std::size_t>(piece.end - piece.begin));
     add_up_round(contributions, aggregate_, piece.end - piece.begin, info.dtype, values.data());
     const std::shared_ptr<std::byte[]> encoded = detail::allocate_host(mean_codec_->max_bytes(piece.end - piece.begin));
@@ -130,8 +131,8 @@ void RingPeer::close_round(int number) {
   add_result(number, std::move(result));
 }
 
-// A mean is weighted by examples; that of statistics, and where there are no examples, by workers. A single part is
-// itself.
+// Returns the sum or the mean of `parts`. A mean is weighted by examples. A mean of running statistics, or of parts
+// without examples, is weighted by workers. A single part is returned as it is.
 RingPeer::Given RingPeer::together(const Piece& piece, const std::vector<Given>& parts) const {
   if (parts.size() == 1) return parts.front();
   Given sum{nullptr, nullptr, 0, 0};
@@ -204,7 +205,7 @@ void RingPeer::send_sums(int rank, const Sums& sums) {
       });
 }
 
-// ---- down
+// ---- down: results, from the root
 
 void RingPeer::add_result(int number, Result result, const std::shared_ptr<Relay>& relay) {
   const Piece& piece = pieces_[static_cast<std::size_t>(number)];

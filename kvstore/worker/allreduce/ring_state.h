@@ -1,5 +1,5 @@
 #pragma once
-// A ring's pieces as the whole keys of a store's state, and back.
+// Converts the pieces of mode ring to the whole keys of a store's state, and back.
 
 #include <vector>
 

@@ -1,7 +1,6 @@
 #pragma once
-// Names of keys and tables within the names of a state, where a ':' separates parts. A ':' of the name itself is
-// written
-// "::.", which no other name of a state holds: parts are not empty.
+// Escapes names of keys and tables within the names of a saved state, where a ':' separates parts. A ':' in the name of
+// a key or table is written "::.". Separators cannot make this text, because parts are not empty.
 
 #include <cstddef>
 #include <optional>
@@ -13,15 +12,15 @@ namespace paceline {
 
 std::string escaped(std::string_view name);
 std::string unescaped(std::string_view text);
-// Where the first ':' that separates two parts is; npos: nowhere.
+// The position of the first ':' that separates two parts, or npos.
 std::size_t find_separator(std::string_view text);
 
-// Of an array `table:NAME:SLOT` the table's name and the slot; none: it belongs to no table.
+// The table's name and the slot of an array `table:NAME:SLOT`. None if the array belongs to no table.
 std::optional<std::pair<std::string, std::string>> parse_table_slot(std::string_view name);
-// What the names of a table's arrays and counters hold: "table:NAME".
+// The text "table:NAME", which the names of a table's arrays and counters contain.
 std::string saved_table(const std::string& name);
 
-// A worker's state `KEY/SLOT` with the key escaped, and back.
+// Escapes the key in the name `KEY/SLOT` of a worker's state, and back.
 std::string escaped_state(std::string_view name);
 std::string unescaped_state(std::string_view text);
 

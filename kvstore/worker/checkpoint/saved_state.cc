@@ -41,7 +41,7 @@ constexpr std::array<std::pair<std::string_view, std::int64_t SliceCounters::*>,
 
 constexpr const char* kClock = "clock";
 constexpr const char* kMomentum = "momentum";        // state of the optimizers momentum and nesterov
-constexpr std::string_view kVelocity = "/velocity";  // of a worker's rule
+constexpr std::string_view kVelocity = "/velocity";  // state of a worker's rule
 
 void add_to(NDArray& sum, const NDArray& array) {
   if (sum.is_none())
@@ -72,14 +72,14 @@ void move_momentum_to_servers(SavedStore& store) {
   }
 }
 
-// "gap_aware_mean_square"
+// Is the slot a state of a staleness policy, such as "gap_aware_mean_square"?
 bool is_policy_state(const std::string& slot) {
   for (const auto& [policy, make] : staleness_catalog().entries())
     if (slot.starts_with(policy + "_")) return true;
   return false;
 }
 
-// Puts the policy's name before state that was saved without it.
+// Adds the policy's name to state of the user's own policies that was saved without it.
 void name_own_state(SavedStore& store, const std::vector<std::string>& known, const Extensions& own) {
   for (const auto& [policy, object] : own.policies) {
     for (const std::string& state : object->state_names()) {
@@ -136,7 +136,7 @@ SavedStore SavedStore::read(const StoreState& state) {
     if (name == kClock) store.clock = static_cast<std::uint64_t>(number(name, text));
     const std::size_t colon = name.find(':');
     if (colon == std::string::npos) continue;
-    const std::string key = name.substr(colon + 1);  // a table's has a separator
+    const std::string key = name.substr(colon + 1);  // the key of a table's counter has a separator
     const auto found = find_separator(key) == std::string::npos ? store.keys.find(unescaped(key)) : store.keys.end();
     if (found == store.keys.end()) continue;
     SliceCounters& counters = found->second.counters;

@@ -1,10 +1,11 @@
 #pragma once
-// The names in a store's state. They are the same for every backend, so that one can read the checkpoint of another:
+// The names in a store's state. They are the same for every backend, so that a backend can read the checkpoint of
+// another one:
 //   <key>                       weights, in the key's shape
 //   <key>:<slot>                state of the optimizer or of the staleness policy, in the key's shape
 //   worker<rank>:<key>/<slot>   state of a worker's rule
-// and as counters version:<key>, examples:<key>, optimizer_updates:<key>, policy_updates:<key>, workers, and clock
-// where workers have one. A ':' of a key is escaped (saved_names.h).
+// The counters are version:<key>, examples:<key>, optimizer_updates:<key>, policy_updates:<key>, workers, and clock if
+// it is not 0. A ':' of a key is escaped (saved_names.h).
 
 #include <paceline/backend.h>
 #include <paceline/extensions.h>
@@ -18,7 +19,7 @@
 
 namespace paceline {
 
-// The state of one key, whole.
+// The state of one whole key.
 struct SavedKey {
   NDArray weight;
   std::map<std::string, NDArray> slots;
@@ -29,7 +30,7 @@ struct SavedStore {
   std::map<std::string, SavedKey> keys;
   std::map<int, NamedArrays> workers;
   std::set<std::string> tables;  // names of tables, which saved_tables.h reads; write() ignores them
-  std::uint64_t clock = 0;       // of all workers
+  std::uint64_t clock = 0;       // the same for all workers
 
   StoreState write() const;
   // Throws InvalidArgument if a counter is no number.
@@ -37,7 +38,7 @@ struct SavedStore {
 
   // Throws InvalidArgument if the state lacks the key, or has an array of another shape or type.
   const SavedKey& find(const std::string& key, const Shape& shape, DType dtype) const;
-  // Throws InvalidArgument naming the first key or table of the state that is not in these maps.
+  // Throws InvalidArgument naming keys or tables of the state that are not in these maps.
   template <class Keys>
   void require_known(const Keys& keys) const {
     require_known(keys, std::map<std::string, int>());
@@ -56,11 +57,12 @@ struct SavedStore {
   [[noreturn]] static void refuse_unknown(const std::vector<std::string>& names);
 };
 
-// Adapts a state that another mode saved to these rules. Momentum moves between the servers (slot "momentum") and the
-// workers ("velocity" of dana), and its sum stays the same. One worker with dana therefore goes on as exact NAG. State
+// Adapts a state that another mode has saved to these rules. Momentum is the slot "momentum" at the servers, or
+// "velocity" of dana at the workers. `worker_momentum`: moves it to worker 0. Otherwise moves it to the servers if the
+// optimizer has such a slot. The sum of all momenta stays the same, so one worker with dana goes on as exact NAG. State
 // of staleness policies that `policy` does not have is dropped with a warning. Unknown state of an optimizer is kept,
-// and the servers refuse it. Version 0.1.0 saved the state of a policy of the user's own, which is now in `own`,
-// without the policy's name.
+// and the servers refuse it. Version 0.1.0 saved the state of the user's own policies (`own`) without the policy's
+// name, which is added here.
 void adapt_state(SavedStore& store, const Optimizer& optimizer, const Staleness& policy, bool worker_momentum,
                  const Extensions& own = {});
 

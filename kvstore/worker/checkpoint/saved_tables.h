@@ -1,10 +1,10 @@
 #pragma once
-// The names of row-sparse tables in a store's state. It holds only rows that exist, in any order.
+// The names of row-sparse tables in a store's state. The state holds only rows that exist, in any order.
 //   table:<name>:ids        int64 (n)
 //   table:<name>:versions   int64 (n), updates that each row has taken
 //   table:<name>:weight     (n, width)
 //   table:<name>:<slot>     state of the optimizer or of the staleness policy, (n, width)
-// and as counter examples:table:<name>. A ':' of the name is escaped (saved_names.h).
+// The counter is examples:table:<name>. A ':' of the name is escaped (saved_names.h).
 
 #include <paceline/backend.h>
 
@@ -30,14 +30,14 @@ class SavedTable {
 // Rows that were read from a state.
 class LoadedTable {
  public:
-  // Throws InvalidArgument where the state lacks the table, or holds another.
+  // Throws InvalidArgument if the state lacks the table, or if its arrays do not fit `table`.
   static LoadedTable read(const TableSpec& table, const StoreState& state);
 
   std::span<const std::int64_t> ids() const {
     return {ids_.data_as<const std::int64_t>(), static_cast<std::size_t>(ids_.size())};
   }
   const std::uint64_t* versions() const { return versions_.data_as<const std::uint64_t>(); }
-  // "weight" and the states, with their rows.
+  // The rows of "weight" and of each state, by name.
   std::vector<std::pair<std::string, const std::byte*>> arrays() const;
   std::int64_t examples = 0;
 
@@ -46,7 +46,7 @@ class LoadedTable {
   NamedArrays arrays_;
 };
 
-// The first values of the rows [begin, end), as `values` writes them; in host memory, and there.
+// Lets `values` write the first values of rows [begin, end), and waits for this. Returns these rows, in host memory.
 NDArray first_rows(const TableSpec& table, const FirstRows& values, std::int64_t begin, std::int64_t end,
                    Engine& engine);
 

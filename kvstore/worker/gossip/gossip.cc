@@ -44,7 +44,7 @@ class GossipBackend final : public Backend {
 
   ~GossipBackend() override {
     engine_.wait_unused(meeting_);
-    // A worker that ends by an exception is lost, not at its end.
+    // If an exception unwinds the stack, this worker does not leave the job, so the others count it as lost.
     if (!finished_ && std::uncaught_exceptions() == 0) peer_.node().leave();
   }
 
@@ -83,7 +83,7 @@ class GossipBackend final : public Backend {
       if (sender != rank()) {
         const std::vector<SavedKey> fetched = peer_.fetch(sender, first, false);
         if (fetched.size() < values.size()) {
-          reply = ask(declaration);  // who has the values now?
+          reply = ask(declaration);  // asks which worker has the values now
           continue;
         }
         peer_.take(fetched, first, 1);
@@ -106,7 +106,8 @@ class GossipBackend final : public Backend {
   }
   void set_learning_rate(double rate) override { local_->set_learning_rate(rate); }
 
-  // The learning rate follows the examples of the whole job: of all workers that are live now.
+  // The schedule of the learning rate counts the examples of the whole job, so `examples` is multiplied by the number
+  // of live workers.
   void push(const std::vector<PushItem>& items, std::int64_t examples, int priority) override {
     require(examples >= 0, "a push of ", examples, " examples");
     const auto live = std::max<std::int64_t>(1, static_cast<std::int64_t>(peer_.members().size()));
@@ -167,7 +168,8 @@ class GossipBackend final : public Backend {
   }
 
  private:
-  // Until this worker's updates are made, its last meeting is over and others have what they were told.
+  // Blocks until this worker's updates are made, its last meeting is over, and the messages of GossipPeer::tell() have
+  // arrived.
   void settle() {
     local_->barrier();
     engine_.wait(meeting_);
@@ -177,7 +179,7 @@ class GossipBackend final : public Backend {
   void begin_meeting() {
     const auto keys = std::make_shared<std::vector<LocalBackend::Weights>>(peer_.keys());
     const auto snapshots = std::make_shared<std::vector<Snapshot>>();
-    std::vector<Variable> reads;  // not meeting_: one that failed leaves the next alone
+    std::vector<Variable> reads;  // without meeting_, so that a failed meeting does not fail the next one
     for (const auto& key : *keys) reads.push_back(key.variable);
     engine_.push({"store.send"}, reads, std::array{meeting_}, [this, keys, snapshots](TaskContext&) {
       for (const auto& key : *keys) snapshots->push_back(local_->updater().pull(key.slice, -1));
@@ -190,7 +192,8 @@ class GossipBackend final : public Backend {
 
   void meet_at_scheduler() { client_.meet(client_.next_barrier(), 0); }
 
-  // Nobody's weights change by themselves while all are in here. `at_leader` has the mean at hand.
+  // Waits until all live workers have come, and gives all of them the mean of their weights. No training changes
+  // weights meanwhile. The leader runs `at_leader` when it has the mean.
   GatheredValues meet_all(const std::function<void()>& at_leader, const std::string& name = {},
                           const std::string& value = {}) {
     settle();
@@ -220,7 +223,7 @@ class GossipBackend final : public Backend {
   bool finished_ = false;
 };
 
-// The leader's counts, its optimizer's state too.
+// The state that the leader passes counts. The other workers fetch weights and optimizer state from the leader.
 void GossipBackend::load(const StoreState& state) {
   settle();
   meet_at_scheduler();

@@ -2,13 +2,13 @@
 // Mode gossip, without servers. Every worker trains with its own Updater, as in mode `local`. Every `steps` steps it
 // meets another worker, and both average their weights (gossip_peer.h).
 //
-// A meeting begins after the updates of its step, and may last during the next updates. The next meeting waits for its
-// end. Running statistics are averaged too, but the next value of the worker itself replaces them.
+// A meeting begins after the updates of its step, and may last during the next updates. The next meeting waits until
+// this one is over. Running statistics are averaged too, but the worker's next push replaces the average.
 //
-// After a barrier all workers have equal weights: the leader fetches the weights of all, and all take the mean. What is
-// saved or evaluated then is the mean. A checkpoint holds the leader's optimizer state, and all workers resume with it.
-// A worker that is lost in a barrier is left out. If the leader is lost, the weights stay different until the next
-// barrier.
+// After a barrier all workers have equal weights: the leader fetches the weights of all, and all take the mean. So the
+// weights that are saved or evaluated then are the mean. A checkpoint holds the leader's optimizer state, and all
+// workers resume with it. A worker that is lost in a barrier is left out. If the leader is lost, the weights stay
+// different until the next barrier.
 
 #include <paceline/backend.h>
 #include <paceline/cluster.h>
@@ -20,7 +20,7 @@ namespace paceline {
 
 // Throws InvalidArgument for options that `gossip` does not have, and for a job with servers.
 void check_gossip(const Spec& mode, const ClusterConfig& config);
-// Joins the job; blocks as Node::join() does, and throws the same.
+// Joins the job. Blocks and throws as Node::join() does.
 std::unique_ptr<Backend> make_gossip_backend(const ClusterConfig& config, const Spec& mode,
                                              const StoreOptions& options);
 

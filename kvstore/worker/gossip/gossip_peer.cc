@@ -79,7 +79,7 @@ void GossipPeer::leave() {
   node_.leave();
 }
 
-// ---- meetings of its own
+// ---- meetings that this worker starts
 
 void GossipPeer::meet(const std::vector<Snapshot>& snapshots, std::int64_t step, Completion completion) {
   std::vector<int> others = members();
@@ -98,7 +98,7 @@ void GossipPeer::meet(const std::vector<Snapshot>& snapshots, std::int64_t step,
                 if (error) std::rethrow_exception(error);
                 take_answer(partner, body, *answer);
               } catch (const NetworkError&) {
-                // The partner is lost or has left: the others go on.
+                // The partner is lost or has left. This worker goes on without the meeting.
               } catch (const std::exception&) {
                 return end->fail(std::current_exception());
               }
@@ -142,7 +142,7 @@ void GossipPeer::tell(const PeerId& peer, Message message) {
             [told = told_](const std::optional<Message>&, std::exception_ptr) { told->remove(); });
 }
 
-// ---- what others ask
+// ---- requests of other workers
 
 void GossipPeer::on_request(const Request& request) {
   if (request.from().role != Role::kWorker) throw InvalidArgument("only workers ask workers");

@@ -3,14 +3,16 @@
 // Boyd et al. 2006). After some of its steps a worker meets another one, drawn from the live workers by seed, rank and
 // step. Both move to the mean of their weights, and no worker waits:
 //
-//   worker i sends x_i to j; j moves by d = (x_i - x_j) / 2, in one turn of the slice, and answers d; i moves by -d.
+//   1. Worker i sends its weights x_i to worker j.
+//   2. Worker j moves its weights by d = (x_i - x_j) / 2, each slice in one atomic change, and answers d.
+//   3. Worker i moves its weights by -d.
 //
 // A meeting does not change the sum of the weights over the workers, up to rounding, even if both workers train
 // meanwhile. Each side applies d exactly once. The worker that asks numbers its meetings, and has only one of them
-// open. j keeps its last answer to each other worker until that worker has it, and repeats it when it is asked again. A
-// worker answers even while a meeting of its own is open, so two workers may choose each other. The weights of a lost
-// worker are lost, with its half of a meeting that the other side has already applied. A worker leaves when its
-// meetings are over.
+// open. j keeps its last answer to each worker until that worker has received it, and repeats the answer if it is asked
+// again. A worker answers even while a meeting of its own is open, so two workers may choose each other. The weights of
+// a lost worker are lost. So is its half of a meeting, even if the other side has already applied its own. A worker
+// leaves when its meetings are over.
 
 #include <paceline/cluster.h>
 #include <paceline/mutex.h>
@@ -36,7 +38,7 @@ int gossip_partner(const std::vector<int>& others, std::int64_t seed, int rank, 
 
 class GossipPeer {
  public:
-  // Joins the job; blocks as Node::join() does, and throws the same. `local` holds this worker's weights.
+  // Joins the job. Blocks and throws as Node::join() does. `local` holds this worker's weights.
   GossipPeer(const ClusterConfig& config, LocalBackend& local, std::int64_t seed);
 
   Node& node() { return node_; }
@@ -56,10 +58,10 @@ class GossipPeer {
   // Leaves the job when all messages and answers of this worker have arrived. No meeting of its own may be open.
   void leave();
 
-  // The next functions are for barriers. They block.
+  // The next functions are for barriers. fetch() and take_mean() block.
 
-  // Fetches the weights of the keys from `first` on, and the optimizer's state, from another worker. Empty if it is
-  // lost. Throws the error that it refuses fetches with.
+  // Fetches the weights of the keys from number `first` on from another worker, and with `state` also the optimizer's
+  // state. Returns nothing if that worker is lost. Throws the error of its refuse_fetches().
   std::vector<SavedKey> fetch(int from, std::size_t first, bool state);
   // Sets the error that fetch() from this worker throws from now on; null: none.
   void refuse_fetches(std::exception_ptr why);
@@ -74,11 +76,12 @@ class GossipPeer {
   // The answer to another worker's last meeting.
   struct Answer {
     std::uint64_t number = 0;
-    std::optional<Message> message;  // until the other has it
+    std::optional<Message> message;  // until the other worker has received it
   };
 
   void take_answer(const PeerId& partner, const wire::GossipMeet& asked, const Message& answer);
-  // The runs of the first `keys` keys in a payload. Throws Corrupt if the payload does not hold exactly these.
+  // Returns the weights of each of the first `keys` keys in a payload. Throws Corrupt if the payload does not hold
+  // exactly these weights.
   std::vector<const std::byte*> runs(PayloadReader& payload, std::size_t keys) PACELINE_REQUIRES(mutex_);
   // On threads of the Node:
   void on_request(const Request& request);
@@ -99,7 +102,7 @@ class GossipPeer {
   std::exception_ptr refusal_ PACELINE_GUARDED_BY(mutex_);
   bool leaving_ PACELINE_GUARDED_BY(mutex_) = false;
 
-  Node node_;  // its threads use the others
+  Node node_;  // last, because its threads use the other members
 };
 
 }  // namespace paceline

@@ -31,7 +31,7 @@ std::string keys_of(const std::vector<DeviceGroup::Operation>& operations) {
 
 }  // namespace
 
-// Held by a task until its work is complete.
+// The operations of a task. The task holds this object until its work is complete.
 class DeviceGroup::UnderWay {
  public:
   UnderWay(std::shared_ptr<DeviceGroup> group, std::vector<Operation> operations)
@@ -49,7 +49,7 @@ class DeviceGroup::UnderWay {
   UnderWay& operator=(const UnderWay&) = delete;
 
   const std::vector<Operation> operations;
-  std::vector<std::pair<const Operation*, Variable>> filled;  // by others, guarded by the group's mutex
+  std::vector<std::pair<const Operation*, Variable>> filled;  // set by fills(); guarded by the group's mutex
 
  private:
   const std::shared_ptr<DeviceGroup> group_;
@@ -167,14 +167,14 @@ void DeviceGroup::issue_to(std::size_t rank, const Operation& operation) {
   void* const native = streams_[rank]->native();
   if (!operation.parts.empty()) {
     void* const part = ArrayBuilder::data(operation.parts[rank]);
-    void* const sum = rank == root ? ArrayBuilder::data(one) : part;  // only the root's is written
+    void* const sum = rank == root ? ArrayBuilder::data(one) : part;  // NCCL writes only the root's sum
     library_->check(library_->reduce(part, sum, count, type, nccl::kSum, static_cast<int>(root), comms_[rank], native),
                     "adding up");
     return;
   }
   const auto out = std::ranges::find(operation.outs, devices_[rank], &NDArray::device);
   void* const to = ArrayBuilder::data(out == operation.outs.end() ? one : *out);
-  void* const from = rank == root ? ArrayBuilder::data(one) : to;  // only the root's is read
+  void* const from = rank == root ? ArrayBuilder::data(one) : to;  // NCCL reads only the root's array
   library_->check(library_->broadcast(from, to, count, type, static_cast<int>(root), comms_[rank], native),
                   "spreading");
 }
@@ -189,7 +189,8 @@ void DeviceGroup::look() {
   }
 }
 
-// Operations in flight may have been issued to NCCL, and end when NCCL gives up. Their results cannot be used.
+// Operations in flight may have been issued to NCCL. They end when NCCL aborts, and their results cannot be used. So
+// this poisons the arrays that they write.
 void DeviceGroup::fail(const std::string& what) {
   failure_ = what + "; load the last checkpoint in a new store, or set PACELINE_NCCL=0 to go by copies";
   LOG(ERROR) << "the group of " << names_of(devices_) << " does nothing any more: " << what;
@@ -201,7 +202,7 @@ void DeviceGroup::fail(const std::string& what) {
         written.push_back(operation.weights);
         lost_.emplace_back(operation.weights, text);
       }
-      // The update may not have been pushed yet: then it fails of the sum.
+      // The update may not have been pushed yet. It then fails because the sum is poisoned.
       if (!operation.parts.empty()) written.push_back(operation.one.variable());
       for (const NDArray& out : operation.outs) written.push_back(out.variable());
       for (const auto& [of, out] : task->filled)

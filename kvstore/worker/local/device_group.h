@@ -1,6 +1,6 @@
 #pragma once
-// GPUs of this process whose arrays NCCL sums and broadcasts, as engine tasks. Only NCCL uses the streams of the group.
-// Events order these streams with the tasks of the devices.
+// A group of GPUs of this process. NCCL sums and broadcasts their arrays, in engine tasks. Only NCCL uses the streams
+// of the group. Events order these streams with the tasks of the devices.
 //
 // With two devices the sum has the same bits as a sum in the order of the devices. With more devices NCCL chooses the
 // order. It is the same in every run on one machine with one version of NCCL.
@@ -19,30 +19,30 @@
 
 namespace paceline {
 
-// Thread-safe. Outlives the tasks, and ends no later than the engine.
+// Thread-safe. Its tasks keep the group alive. It must not outlive the engine.
 class DeviceGroup : public std::enable_shared_from_this<DeviceGroup> {
  public:
-  // Makes the group of at least two CUDA devices, in ascending order. Null unless each device is a GPU of its own, NCCL
-  // can be opened and started, and PACELINE_NCCL is not 0 (another value is the library's name). For GPUs, the log says
-  // whether NCCL or copies sum the gradients.
+  // Makes the group of at least two CUDA devices, in ascending order. Null unless the devices are different physical
+  // GPUs, NCCL can be opened and started, and PACELINE_NCCL is not 0. Another value of PACELINE_NCCL is the library's
+  // name. For GPUs, the log says whether NCCL or copies sum the gradients.
   static std::shared_ptr<DeviceGroup> make(const std::vector<Device>& devices, Engine& engine);
   ~DeviceGroup();
 
-  // The work for one key. All arrays are contiguous and have one size and type, float32 or float64. They are in the
+  // The work for one key. All arrays are contiguous and have one size and type, float32 or float64. `parts` are in the
   // order of the devices.
   struct Operation {
     std::string key;
-    Variable weights;            // poisoned if NCCL fails after the end of the task
-    std::vector<NDArray> parts;  // a sum's; else none
-    NDArray one;                 // on one of the devices: the sum, or what is spread
-    std::vector<NDArray> outs;   // what is spread arrives here; none on the device of `one` leaves that out
+    Variable weights;            // variable of the key's weights; poisoned if NCCL fails after the end of the task
+    std::vector<NDArray> parts;  // the summands; empty for a broadcast
+    NDArray one;                 // on one of the devices: the sum, or the array to broadcast
+    std::vector<NDArray> outs;   // targets of a broadcast; the device of `one` needs none
   };
   // Task: runs all operations together, so a failure of one array fails all. A failure of NCCL is a DeviceError that
-  // names the keys. The group does nothing afterwards.
+  // names the keys. Later tasks of the group then fail too.
   void run(const char* task, std::vector<Operation> operations, int priority);
   // Announces that a task, not pushed yet, will fill `out` from `weights`. If NCCL reports the failure of a sum for
-  // `weights` after the end of its task, `out` is poisoned as well as `weights`. A thread that already waits for `out`
-  // may miss this.
+  // `weights` after the end of the sum's task, `out` is poisoned as well as `weights`. A thread that already waits for
+  // `out` may miss this.
   void fills(const Variable& weights, const Variable& out);
   // For a task that updates weights without a sum: throws if an earlier sum for the weights has failed.
   void require_kept(const Variable& weights);
@@ -53,7 +53,7 @@ class DeviceGroup : public std::enable_shared_from_this<DeviceGroup> {
 
   void issue(const std::vector<Operation>& operations, Device device, detail::Stream& stream);
   void issue_to(std::size_t rank, const Operation& operation) PACELINE_REQUIRES(mutex_);
-  void look() PACELINE_REQUIRES(mutex_);  // has NCCL failed since?
+  void look() PACELINE_REQUIRES(mutex_);  // checks whether NCCL has failed
   void fail(const std::string& what) PACELINE_REQUIRES(mutex_);
   void watch();
 
@@ -66,7 +66,7 @@ class DeviceGroup : public std::enable_shared_from_this<DeviceGroup> {
   std::vector<nccl::Comm> comms_ PACELINE_GUARDED_BY(mutex_);
   std::vector<UnderWay*> under_way_ PACELINE_GUARDED_BY(mutex_);
   std::string failure_ PACELINE_GUARDED_BY(mutex_);
-  std::vector<std::pair<Variable, std::string>> lost_ PACELINE_GUARDED_BY(mutex_);  // weights, and why
+  std::vector<std::pair<Variable, std::string>> lost_ PACELINE_GUARDED_BY(mutex_);  // weights, and the error's text
   bool ending_ PACELINE_GUARDED_BY(mutex_) = false;
   std::thread watcher_;
 };

@@ -32,12 +32,12 @@ namespace {
 struct UpdateCall {
   std::shared_ptr<const Optimizer> optimizer;
   Preparation preparation;
-  std::vector<UpdateStep> steps;  // by key
-  std::size_t states = 0;         // of each key
+  std::vector<UpdateStep> steps;  // one for each key
+  std::size_t states = 0;         // number of states of each key
 };
 
-// Inputs: the keys' gradients, and then what is changed. Outputs: each key's weight and states. `pointers` is room for
-// those of the states.
+// `in`: the keys' gradients; on accelerators the arrays of `out` follow. `out`: each key's weight and states.
+// `pointers` receives the pointers to the states, and must outlive the result.
 std::vector<DeviceUpdate> updates_of(const UpdateCall& call, std::span<const Tensor> in, std::span<const Tensor> out,
                                      std::vector<float*>& pointers) {
   const std::size_t arrays = 1 + call.states;
@@ -54,7 +54,7 @@ std::vector<DeviceUpdate> updates_of(const UpdateCall& call, std::span<const Ten
   return updates;
 }
 
-// Tiles [first, last) of `update`.
+// Updates tiles [first, last).
 void update_tiles(const UpdateCall& call, const DeviceUpdate& update, std::int64_t first, std::int64_t last) {
   constexpr std::int64_t kTile = Tile<float>::kElements;
   const Tile<float>& whole = update.arrays;
@@ -102,7 +102,8 @@ void update_on_cuda(const KernelContext& context, std::span<const Tensor> in, st
 
 constexpr Kernel kUpdate{"store.update", update_on_host, update_on_cuda};
 
-// A copy as an array of another engine, here: a state outlives its store's engine, and comes from another's.
+// Copies an array to the host, as an array of `engine`. A saved state outlives the engine of its store, and a loaded
+// state comes from another engine.
 NDArray here_of(const NDArray& array, Engine& engine) {
   const NDArray here = array.device() == Device{} ? array.clone() : array.to(Device{});
   here.wait();

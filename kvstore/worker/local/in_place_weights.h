@@ -1,7 +1,7 @@
 #pragma once
 // Weights of modes `local` and `device` that are updated in place. They are on an accelerator, with the optimizer's
-// state, or in an array that the caller shares with the store. One launch updates all weights of a call. There is no
-// staleness policy, because in one process no gradient is late.
+// state, or in an array that the caller shares with the store. On an accelerator, one task updates all weights of a
+// call. There is no staleness policy, because in one process no gradient is late.
 
 #include <paceline/backend.h>
 #include <paceline/updater.h>
@@ -16,26 +16,27 @@
 namespace paceline {
 
 // One key. The variable of its weights orders all use of the key. The counters are those after the last push, even if
-// that has not run yet.
+// that push has not run yet.
 struct InPlaceKey {
   std::string name;
   bool average = false;
   NDArray weight;
-  std::vector<NDArray> state;  // by the optimizer's state_names()
+  std::vector<NDArray> state;  // in the order of the optimizer's state_names()
   SliceCounters counters;
   KeyFactors factors;
 };
 
-// Calls take turns.
+// Not thread-safe.
 class InPlaceWeights {
  public:
   InPlaceWeights();
   ~InPlaceWeights();
 
+  // Can the weights of this key be updated in place?
   static bool takes(const InitValue& value);
   std::unique_ptr<InPlaceKey> add(const InitValue& value) const;
 
-  // State whose name changes begins with zeros. Throws InvalidArgument, and then changes nothing.
+  // If the names of the state change, all state begins with zeros. Throws InvalidArgument, and then changes nothing.
   void set_optimizer(const Spec& optimizer, std::span<InPlaceKey* const> keys);
   void set_learning_rate(double rate);
 
@@ -43,11 +44,12 @@ class InPlaceWeights {
     InPlaceKey* key;
     NDArray gradient;  // on the weights' device, contiguous
   };
-  // Task on each device.
+  // Tasks: one for each accelerator, and on the CPU one for each key.
   void push(std::span<const Push> pushes, std::int64_t examples, int priority);
   std::int64_t updates() const { return updates_; }
 
   SavedKey save(const InPlaceKey& key) const;
+  // Throws InvalidArgument for state that the optimizer does not have.
   void load(InPlaceKey& key, const SavedKey& saved) const;
 
  private:

@@ -23,10 +23,10 @@ struct LocalKey {
   bool average = false;
   Shape shape;
   DType dtype = DType::kFloat32;
-  Variable weights;                             // stands for the weights inside the updater
-  NDArray array;                                // the caller's
-  std::unique_ptr<InPlaceKey> there = nullptr;  // the weights, where they are updated in place and not in the updater
-  std::uint64_t call = 0;                       // the last call that names it, and its place there
+  Variable weights;                             // orders accesses to the weights
+  NDArray array;                                // the caller's array
+  std::unique_ptr<InPlaceKey> there = nullptr;  // weights that are updated in place; null: they are in the updater
+  std::uint64_t call = 0;                       // the last call that names the key; `place`: its index there
   std::size_t place = 0;
 };
 
@@ -111,7 +111,7 @@ class InThisProcess final : public LocalBackend {
       const bool direct = is_direct(item.out);
       const NDArray out =
           direct ? item.out : ArrayBuilder::host_side(item.out.shape(), key.dtype, item.out.device(), engine_);
-      if (!direct) fills(key, out);  // a failure may fall between its two tasks
+      if (!direct) fills(key, out);  // NCCL may report a failure between the two tasks
       engine_.push({"store.read", {}, Lane::kCompute, priority}, std::array{key.weights}, std::array{out.variable()},
                    [this, slice = key.slice, out](TaskContext&) { updater_->read(slice, -1, out.data()); });
       if (!direct) item.out.copy_from(out, priority);
@@ -172,7 +172,8 @@ class InThisProcess final : public LocalBackend {
         }
         const NDArray gradient = pushed.gradient.to(Device{}).contiguous();
         std::vector<Variable> read{gradient.variable()}, written{pushed.key->weights};
-        // Where the copy is pushed already, a late failure of NCCL shows at the sum alone.
+        // If NCCL reports a failure after the copy to the host was pushed, only the sum is poisoned. So the update
+        // reads the sum too.
         if (!pushed.others.empty()) read.push_back(pushed.gradient.variable());
         if (!pushed.out.is_none()) {
           fills(*pushed.key, pushed.out);
@@ -317,14 +318,14 @@ class InThisProcess final : public LocalBackend {
 
   LocalKey& find(const std::string& name, const NDArray& array, const char* use) {
     LocalKey& key = find(name);
-    // The text is made only when it is needed: a call may hold ten thousand keys.
+    // The text of the error is made only when it is needed, because a call may hold ten thousand keys.
     if (array.size() != key.shape.size() || array.dtype() != key.dtype)
       throw InvalidArgument(
           str(use, " of key '", name, "' is ", array.describe(), ", expected ", name_of(key.dtype), " ", key.shape));
     return key;
   }
 
-  // Is it the first item of this call that names the key? Then it has that place.
+  // True for the first item of this call that names the key. `place` is then recorded as the place of the key.
   bool is_first(LocalKey& key, std::size_t place) PACELINE_REQUIRES(mutex_) {
     if (key.call == calls_) return false;
     key.call = calls_;
@@ -334,14 +335,15 @@ class InThisProcess final : public LocalBackend {
 
   static bool is_direct(const NDArray& out) { return out.is_contiguous() && out.device() == Device{}; }
 
-  // Of one call, for each group of devices whose arrays NCCL moves.
+  // The operations of one call that NCCL runs, by group of devices.
   using Together = std::map<std::shared_ptr<DeviceGroup>, std::vector<DeviceGroup::Operation>>;
 
   void launch(const char* task, Together& together, int priority) {
     for (auto& [group, operations] : together) group->run(task, std::move(operations), priority);
   }
 
-  // Where these arrays lie, one on each, with `one`; null where NCCL is not for them.
+  // The group of the devices of `arrays`, each on a device of its own, and of `one`. Null if NCCL cannot be used for
+  // these arrays.
   std::shared_ptr<DeviceGroup> group_of(std::span<const NDArray> arrays, const NDArray& one) PACELINE_REQUIRES(mutex_) {
     if (one.device().kind != DeviceKind::kCuda) return nullptr;
     std::vector<Device> devices;
@@ -358,8 +360,8 @@ class InThisProcess final : public LocalBackend {
     return found != groups_.end() ? found->second : groups_[devices] = DeviceGroup::make(devices, engine_);
   }
 
-  // The sum over the devices; added in the order of the devices, so that it does not depend on the order of the list,
-  // unless NCCL adds it, with those of `sums`.
+  // Returns the sum of `first` and `parts`. They are added in the order of the devices, so the sum does not depend on
+  // the order of the list. If NCCL adds them, this function only appends the operation to `sums`.
   NDArray combine(const LocalKey& key, const NDArray& first, std::vector<NDArray> parts, int priority, Together& sums)
       PACELINE_REQUIRES(mutex_) {
     parts.insert(parts.begin(), first);
@@ -380,14 +382,14 @@ class InThisProcess final : public LocalBackend {
     return sum;
   }
 
-  // The array has the key's weights, and fails with them where NCCL reports late.
-  // Before the task that fills it is pushed, so that no failure falls between.
+  // Announces that a task will fill `out` with the key's weights, so that `out` is poisoned with them if NCCL reports a
+  // failure late. Call this before the task is pushed, so that no failure comes between.
   void fills(const LocalKey& key, const NDArray& out) PACELINE_REQUIRES(mutex_) {
     for (const auto& [devices, group] : groups_)
       if (group) group->fills(key.weights, out.variable());
   }
 
-  // The outputs of a call that get the weights of a key that are on an accelerator.
+  // A key whose weights are updated in place, and the outputs of a call that get these weights.
   struct Spread {
     LocalKey* key;
     std::vector<NDArray> outs;
@@ -396,7 +398,7 @@ class InThisProcess final : public LocalBackend {
     Together together;
     for (const auto& [key, outs] : spreads) {
       const NDArray& weight = key->there->weight;
-      for (const NDArray& out : outs) fills(*key, out);  // the sum may be another group's
+      for (const NDArray& out : outs) fills(*key, out);  // another group may have summed the gradients
       if (const auto group = group_of(outs, weight)) {
         together[group].push_back({key->name, {}, {}, weight, outs});
         continue;
@@ -416,13 +418,13 @@ class InThisProcess final : public LocalBackend {
   Mutex mutex_;  // push and pull may come from several threads
   std::uint64_t calls_ PACELINE_GUARDED_BY(mutex_) = 0;
   const std::unique_ptr<Updater> updater_ = make_updater();
-  InPlaceWeights in_place_;  // pushes take turns by mutex_, the rest is never called beside them
+  InPlaceWeights in_place_;  // pushes take turns by mutex_; no other function runs at the same time
   Spec optimizer_{"sgd", {}};
   std::map<std::string, LocalKey> keys_;
   std::map<std::vector<Device>, std::shared_ptr<DeviceGroup>> groups_ PACELINE_GUARDED_BY(mutex_);
   LocalTables tables_{engine_};
-  std::map<std::int64_t, PositionRanges> on_request_;                  // by epoch: not taken over yet
-  std::map<std::int64_t, PositionRanges> committed_;                   // by epoch
+  std::map<std::int64_t, PositionRanges> on_request_;  // by epoch: positions that are not taken over yet
+  std::map<std::int64_t, PositionRanges> committed_;   // by epoch
   std::map<std::int64_t, std::map<std::int64_t, std::string>> notes_;  // by epoch and first position
   Facts facts_;
 };

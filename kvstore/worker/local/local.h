@@ -20,10 +20,10 @@ class LocalBackend : public Backend {
 
   struct Weights {
     std::string key;
-    int slice = 0;  // in the updater
+    int slice = 0;  // number in the updater
     Shape shape;
     DType dtype = DType::kFloat32;
-    Variable variable;  // stands for them
+    Variable variable;  // orders accesses to the weights
   };
   virtual Weights weights_of(const std::string& key) const = 0;
   virtual Updater& updater() = 0;
@@ -31,9 +31,9 @@ class LocalBackend : public Backend {
 
 struct LocalSettings {
   bool sums_on_device = false;
-  bool several_devices = false;           // may push a key in one call
-  Aggregate aggregate = Aggregate::kSum;  // of their gradients
-  // Not where a backend wraps this one; nor under a staleness policy of the user's own.
+  bool several_devices = false;           // one call may push gradients of several devices for a key
+  Aggregate aggregate = Aggregate::kSum;  // how these gradients are combined
+  // False for a backend that wraps this one, because it needs all weights in the updater.
   bool updates_in_place = false;
 };
 std::unique_ptr<LocalBackend> make_local_backend(const StoreOptions& options, const LocalSettings& settings);

@@ -16,7 +16,7 @@ std::span<const std::int64_t> span_of(const NDArray& ids) {
   return {ids.data_as<const std::int64_t>(), static_cast<std::size_t>(ids.size())};
 }
 
-// The distinct ids of all partitions, and the place where those of each partition begin.
+// The distinct ids of all partitions, and the place where the ids of each partition begin.
 struct DifferentIds {
   explicit DifferentIds(RowOrder& order) : ids(order.size()) {
     std::size_t count = 0;

@@ -39,7 +39,7 @@ class LocalTables {
           variable(std::move(variable)) {}
     TableLayout layout;
     RowTable rows;
-    Variable variable;  // stands for the rows
+    Variable variable;  // orders accesses to the rows
   };
 
   LocalTable& find(const std::string& name) const;

@@ -27,7 +27,7 @@ Library::Library(const std::string& name) : file("NCCL", {name}) {
 }
 
 std::string Library::version_text() const {
-  // Up to 2.8 a part had one digit.
+  // Up to NCCL 2.8, the code of a version had one digit for the minor version.
   const int unit = version < 10000 ? 10 : 100;
   return str(version / unit / (unit == 10 ? 100 : unit), ".", version / 100 % unit, ".", version % 100);
 }

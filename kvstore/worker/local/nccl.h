@@ -14,7 +14,7 @@ namespace paceline::nccl {
 using Result = int;
 constexpr Result kSuccess = 0, kInProgress = 7;
 constexpr int kSum = 0;
-int type_of(DType dtype);  // float32, float64
+int type_of(DType dtype);  // for float32 and float64 only
 using Comm = struct ncclComm*;
 
 struct Library {

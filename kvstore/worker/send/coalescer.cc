@@ -12,7 +12,7 @@
 namespace paceline {
 namespace {
 
-constexpr std::size_t kMostUnderWay = 2;  // messages: one is worked on while the next travels
+constexpr std::size_t kMostUnderWay = 2;  // messages: the server works on one while the next travels
 constexpr std::size_t kMostRequests = 512, kMostLessUrgent = 16;
 
 bool comes_before(const SmallRun& a, const SmallRun& b) {
@@ -45,7 +45,7 @@ std::vector<SmallRequest> Coalescer::take() {
   requests.reserve(std::min(waiting_.begin()->second.size(), kMostRequests));
   while (!waiting_.empty() && requests.size() < kMostRequests) {
     const auto first = waiting_.begin();
-    // Few less urgent ones go along.
+    // Only a few less urgent requests go along.
     if (first->first < priority && requests.size() >= kMostLessUrgent) break;
     if (!requests.empty() && !fit(requests.front(), first->second.front())) break;
     requests.push_back(std::move(first->second.front()));
@@ -104,7 +104,7 @@ void Coalescer::answered(const Group& group, int priority, const std::optional<M
     under_way_.erase(under_way_.find(priority));
     next = take();
   }
-  // First the next, so that the server works while the answer is taken in.
+  // The next message goes first, so that the server works while this answer is read.
   if (!next.empty()) send(std::move(next));
   std::uint64_t waited = 0;
   try {

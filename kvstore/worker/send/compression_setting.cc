@@ -24,13 +24,13 @@ std::vector<std::string> split(const std::string& text, char mark) {
   return parts;
 }
 
-// Does the codec know the option "key=value", of whatever value?
+// Does the codec know the option in `item`, "key=value", whatever the value is?
 bool takes(const std::string& codec, const std::string& item) {
   const Options only = Options::parse(item);
   try {
     compression_catalog().at(codec)(only);
   } catch (const InvalidArgument&) {
-    // A value out of range is one that was asked for.
+    // The codec has read the option, even if it refuses the value.
   }
   try {
     only.reject_unknown("compression");
@@ -40,7 +40,7 @@ bool takes(const std::string& codec, const std::string& item) {
   }
 }
 
-// Moves what the codec knows from a mode's options into the codec's.
+// Moves the options that the codec knows from the mode's options to the codec's options.
 void take_codec_options(Options* options, Spec* codec, const Extensions& own) {
   const bool is_own = own_object(own.codecs, compression_catalog(), codec->name) != nullptr;
   for (const std::string& item : split(options->text(), ',')) {
@@ -58,7 +58,7 @@ void take_codec_options(Options* options, Spec* codec, const Extensions& own) {
   }
 }
 
-// PATTERN:CODEC[:key=value...]
+// Parses PATTERN:CODEC[:key=value...].
 CompressionSetting::Rule parse_rule(const std::string& text) {
   const std::vector<std::string> parts = split(text, ':');
   require(parts.size() >= 2, "rules=", text, ": a rule is written PATTERN:CODEC or PATTERN:CODEC:key=value:key=value");
@@ -104,7 +104,7 @@ CompressionSetting CompressionSetting::take(Options* options, const Extensions& 
   take_codec_options(options, &setting.push, own);
   const std::string named = take_text(options, "pull");
   const auto choose_pull = [&](KeyCodecs& codecs) {
-    // Weights are encoded without a state, which error feedback would be.
+    // Weights are encoded without a state, so a codec with error feedback does not suit them.
     const auto suits = [](const std::shared_ptr<const Codec>& codec) {
       return codec && codec->suits_weights() && codec->state_names().empty();
     };
@@ -123,7 +123,7 @@ CompressionSetting CompressionSetting::take(Options* options, const Extensions& 
             "keys that no rule names");
     setting.rules.push_back(std::move(rule));
   }
-  // A raw gradient is no vote: a learning rate that suits one does not suit the other.
+  // A learning rate that suits votes does not suit raw gradients, so small keys vote too.
   if (push && push->votes()) setting.min_bytes = 0;
   setting.min_bytes = options->get("min_bytes", setting.min_bytes);
   if (options->has("bandwidth")) {
@@ -149,7 +149,7 @@ void CompressionSetting::suit(bool lockstep) {
       const std::size_t mark = item.find('=');
       push.options.set(item.substr(0, mark), item.substr(mark + 1));
     }
-    if (push.options.get("error_feedback", true)) push.options.erase("error_feedback");  // it has its own
+    if (push.options.get("error_feedback", true)) push.options.erase("error_feedback");  // the codec now has its own
     codec = make(push);
   }
   if (!codec->two_rounds()) return;

@@ -16,27 +16,28 @@ namespace paceline {
 // The codecs of a group of keys.
 struct KeyCodecs {
   Spec push{"none", {}};  // codec of gradients, with its options
-  Spec pull{"none", {}};  // of weights
+  Spec pull{"none", {}};  // codec of weights
 
   bool active() const { return push.name != "none" || pull.name != "none"; }
 };
 
-struct CompressionSetting : KeyCodecs {  // of the keys that no rule names
+struct CompressionSetting : KeyCodecs {  // the codecs are those of keys that no rule matches
   struct Rule : KeyCodecs {
-    std::string pattern;  // of key names
+    std::string pattern;  // pattern of key names
   };
   std::vector<Rule> rules;                // the first rule that matches a key counts
   std::int64_t min_bytes = 4096;          // smaller keys travel raw; 0 with codecs that vote
-  std::vector<std::string> except, only;  // patterns of keys that no rule names; `only` empty: all
-  // Encodes only keys whose pushes were measured to become faster. Results may then differ from run to run.
+  std::vector<std::string> except, only;  // patterns for keys that no rule matches; `only` empty: all keys
+  // True: encodes only keys whose pushes were measured to become faster. Results may then differ from run to run.
   bool measured = false;
-  double bandwidth = 0;  // of the link, bytes per second; 0: measured, too
-  Extensions own;        // what the text may name besides the library's codecs
+  double bandwidth = 0;  // of the link, in bytes per second; 0: measured as well
+  Extensions own;        // the user's own codecs, which the text may name
 
-  // Takes its keys out of a mode's options. Throws InvalidArgument listing what is known.
+  // Takes the options of compression out of a mode's options. Throws InvalidArgument listing the known codecs and
+  // options.
   static CompressionSetting take(Options* options, const Extensions& own = {});
-  // Settles what depends on the mode: does its every round wait for all workers? Throws InvalidArgument on what it
-  // cannot do.
+  // Adapts the setting to the mode. `lockstep`: every round of the mode waits for all workers. Throws InvalidArgument
+  // if the mode cannot use the codec.
   void suit(bool lockstep);
 
   // Is anything compressed?
@@ -49,7 +50,7 @@ struct CompressionSetting : KeyCodecs {  // of the keys that no rule names
   }
   // Null for `none`.
   std::shared_ptr<const Codec> make(const Spec& codec) const { return make_codec(codec, own); }
-  // The names of all codecs that keys travel as.
+  // The names of all codecs that keys may travel with.
   std::set<std::string> names() const;
   // May this key travel encoded at all?
   bool covers(const KeyInfo& key) const;

@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kPushes = "pushes";
 constexpr const char* kVelocity = "raw_velocity";
 
-// As the optimizer would: MomentumRule.
+// Applies momentum as the optimizer would (MomentumRule).
 template <class T>
 void accumulate(T momentum, bool nesterov, std::int64_t count, const T* gradient, T* velocity, T* update) {
   for (std::int64_t i = 0; i < count; ++i) {
@@ -63,7 +63,8 @@ Compressor::Speed Compressor::measure(const Codec& codec) {
   for (auto& array : arrays) state.push_back(array.data());
   std::vector<std::byte> out(codec.max_bytes(kCount));
   std::vector<float> decoded(values.size());
-  // As it will be in the long run: past a warm-up, and of a matrix, for codecs that can do nothing with a vector.
+  // Measures what holds in the long run: a push after the warm-up of a codec, and a matrix, because some codecs gain
+  // nothing for a vector.
   constexpr std::int64_t kPush = 1 << 20, kColumns = 512;
   const auto now = [] { return std::chrono::steady_clock::now(); };
   const auto per_byte = [](auto from, auto to) {
@@ -112,7 +113,7 @@ Compressor::Slot& Compressor::slot_of(const std::string& key, const Shape& shape
 }
 
 bool Compressor::encodes(const KeyInfo& key) const {
-  // A key that was encoded once has state, which only encoding delivers.
+  // A key that was encoded once stays encoded, because only encoding delivers what is in its state.
   const Choice& choice = choice_of(key.name);
   return choice.push && (slots_.count(key.name) > 0 || encodes(key, choice.push_speed));
 }
@@ -173,7 +174,7 @@ NDArray Compressor::with_momentum(const KeyInfo& key, const NDArray& gradient, i
   if (slot.update.is_none()) slot.update = NDArray(key.shape, key.dtype, {}, engine_);
   require(slot.velocity.size() == gradient.size() && slot.velocity.dtype() == gradient.dtype(), "the velocity of key '",
           key.name, "' is ", slot.velocity.describe(), ", but the key is ", key.describe());
-  // The velocity as what encode() keeps.
+  // As in encode(), the task does not name the state as read. Here the state is the velocity.
   launch_host("store.momentum", std::array{gradient}, std::array{slot.velocity, slot.update},
               [momentum = momentum_, nesterov = nesterov_](const KernelContext&, std::span<const Tensor> in,
                                                            std::span<const Tensor> out) {
@@ -193,7 +194,7 @@ NamedArrays Compressor::state() const {
   for (const auto& [key, slot] : velocities_) arrays.emplace_back(key + "/" + kVelocity, slot.velocity);
   for (const auto& [key, slot] : slots_) {
     const std::vector<std::string>& names = choice_of(key).names;
-    // A checkpoint under another codec may have brought some of them only.
+    // A checkpoint of another codec may have brought only some of the arrays.
     for (std::size_t i = 0; i < std::min(names.size(), slot.arrays.size()); ++i)
       if (!slot.arrays[i].is_none()) arrays.emplace_back(key + "/" + names[i], slot.arrays[i]);
     arrays.emplace_back(key + "/" + kPushes, slot.pushes);
@@ -246,7 +247,7 @@ void Compressor::take_state(Compressor& other) {
   figures_ = other.figures_;
   bandwidth_ = other.bandwidth_;
   velocities_ = std::move(other.velocities_);
-  // The arrays themselves: of one whose gradient has failed there is no copy.
+  // Takes the arrays themselves. An array that carries the error of a failed gradient cannot be copied.
   for (const auto& [key, theirs] : other.slots_) {
     Slot& slot = slots_[key];
     slot.pushes = theirs.pushes;

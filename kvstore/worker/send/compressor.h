@@ -37,30 +37,32 @@ class Compressor {
     return encode(key, std::move(ranges), gradient, rank, workers, priority);
   }
 
-  // For a codec that takes the optimizer's momentum, and a key that travels raw: applies the same momentum here.
+  // Applies the optimizer's momentum to the gradient of a key that travels raw, if the codec takes over the momentum.
+  // Otherwise returns the gradient.
   NDArray with_momentum(const KeyInfo& key, const NDArray& gradient, int priority);
 
-  // For a codec with two rounds: the rest of the push of a proposal (two_round_push.h).
+  // For TwoRoundPush (two_round_push.h): does the codec take two rounds, the codec, and the codec's state of a key.
   bool two_rounds() const { return push_codec() && push_codec()->codec->two_rounds(); }
   const std::shared_ptr<const WireCodec>& push_codec() const { return choices_.back().push; }
   const std::vector<NDArray>& arrays_of(const std::string& key) const { return slots_.at(key).arrays; }
 
-  // State arrays as "<key>/<slot>". Wait for them before you read them. load() takes its own arrays out of `state`.
+  // State arrays as "<key>/<slot>". Wait for them before you read them. load() removes the arrays that it has loaded
+  // from `state`.
   NamedArrays state() const;
   void load(NamedArrays* state);
   void forget_state() { load(std::make_unique<NamedArrays>().get()); }
   // Takes over the state of `other` for slots that both have.
   void take_state(Compressor& other);
 
-  // Adds the bytes of the encoded gradients, before and after.
+  // Adds to the report the bytes of the encoded gradients, before and after encoding.
   void add_to(StoreReport& report) const;
-  // Logs the same.
+  // Logs the same numbers.
   void log_figures() const;
 
  private:
   struct Slot {
     std::vector<NDArray> arrays;  // one per state name, in the key's shape
-    NDArray pushes;               // one float64: how many there were
+    NDArray pushes;               // one float64: the number of pushes
   };
   // The cost of encoding, for each raw byte.
   struct Speed {
@@ -76,11 +78,11 @@ class Compressor {
   struct Choice {
     std::shared_ptr<const WireCodec> push, pull;
     Speed push_speed, pull_speed;
-    std::vector<std::string> names;  // of the state of `push`
+    std::vector<std::string> names;  // names of the state of `push`
   };
   using Ranges = std::vector<std::pair<std::int64_t, std::int64_t>>;
   static Speed measure(const Codec& codec);
-  bool encodes(const KeyInfo& key) const;  // its gradients
+  bool encodes(const KeyInfo& key) const;  // are the key's gradients encoded?
   std::shared_ptr<const EncodedGradient> encode(const KeyInfo& key, Ranges ranges, const NDArray& gradient, int rank,
                                                 int workers, int priority);
   const Choice& choice_of(const std::string& key) const { return choices_[setting_.rule_of(key)]; }
@@ -93,9 +95,9 @@ class Compressor {
   double bandwidth_ = 0;  // 0: unknown
   std::map<std::string, Slot> slots_;
   std::shared_ptr<Figures> figures_ = std::make_shared<Figures>();
-  double momentum_ = 0;  // that the codec takes
+  double momentum_ = 0;  // the momentum that the codec takes over; 0: none
   bool nesterov_ = false;
-  std::map<std::string, Velocity> velocities_;  // of keys that it does not encode
+  std::map<std::string, Velocity> velocities_;  // of keys that travel raw
 };
 
 }  // namespace paceline

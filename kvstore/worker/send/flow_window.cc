@@ -7,13 +7,13 @@
 namespace paceline {
 namespace {
 
-constexpr double kSmallRequest = 4096;      // its round trip is latency
-constexpr double kLargeRequest = 64 << 10;  // its round trip tells the bandwidth
-constexpr int kSamples = 64;                // after which an old bandwidth is forgotten
-constexpr double kPieces = 3;               // one on its way there, one at work, one on its way back
+constexpr double kSmallRequest = 4096;      // bytes; the round trip of a request up to this size measures latency
+constexpr double kLargeRequest = 64 << 10;  // bytes; a request from this size on measures bandwidth
+constexpr int kSamples = 64;                // an old bandwidth is forgotten after so many samples
+constexpr double kPieces = 3;               // messages: one travels, one is applied, one is answered
 constexpr double kLeastSeconds = 0.02;      // what a busy machine may take to answer
 constexpr double kLeastMessage = 256 << 10, kMostMessage = 4 << 20;
-constexpr double kFirstMessage = 1 << 20;  // good on fast links, and no slow one is held up for long
+constexpr double kFirstMessage = 1 << 20;  // good on fast links, and does not block a slow link for long
 constexpr double kMost = 16 << 20, kAtFirst = 8 << 20;
 
 }  // namespace
@@ -23,13 +23,13 @@ void FlowWindow::answered(const Ticket& ticket, std::size_t bytes, Time now) {
   last_answer_ = now;
   const auto since = [now](Time then) { return std::max(1e-7, std::chrono::duration<double>(now - then).count()); };
   if (static_cast<double>(bytes) <= kSmallRequest) {
-    // The quickest of all: others waited behind large ones or for other workers.
+    // Takes the shortest time of all, because other requests waited behind large ones or for other workers.
     const double way = since(ticket.sent) / 2;
     latency_ = latency_known_ ? std::min(latency_, way) : way;
     latency_known_ = true;
   }
   if (static_cast<double>(bytes) < kLargeRequest) return;
-  // The largest is the link's: a sample is low where little was to be sent.
+  // The largest sample is the link's bandwidth. A sample is too low if there was little to send.
   fastest_ = std::max(fastest_, (answered_ - ticket.answered_before) / since(ticket.since));
   if (++samples_ < kSamples) return;
   samples_ = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Requests to one server, sent by priority. Only few megabytes are in flight at a time, as flow_window.h decides. A
+// Requests to one process, sent by priority. Only a few megabytes are in flight at a time, as flow_window.h decides. A
 // request of higher priority therefore never waits behind many earlier bytes.
 
 #include <paceline/mutex.h>
@@ -21,10 +21,10 @@ class Outbox {
   Outbox(Node& node, PeerId server, std::size_t message_bytes = 0, bool narrow = false)
       : node_(node), server_(server), credit_(message_bytes, narrow) {}
 
-  // Sends a request now, or when others were answered. Larger priorities go first, equal ones in the order given.
-  // `bytes` count against the bytes in flight. Requests of 0 `bytes`, whatever their size, overtake requests that wait
-  // for room. If a request cannot be sent, because memory is short or it is too large, `on_reply` gets the error.
-  // Thread-safe.
+  // Sends a request now, or when others were answered. Larger priorities go first. Requests of equal priority go in the
+  // order given. `bytes` count against the bytes in flight. Requests of 0 `bytes`, whatever their size, overtake
+  // requests that wait for room. If a request cannot be sent, because memory is short or it is too large, `on_reply`
+  // gets the error. Thread-safe.
   void submit(int priority, std::size_t bytes, Message request, Node::ReplyHandler on_reply);
   // Would the server read this frame without a copy? See Transport::reads_in_place().
   bool reads_in_place(const void* data, std::size_t bytes) const { return node_.reads_in_place(server_, data, bytes); }

@@ -12,17 +12,17 @@ namespace paceline {
 struct RemotePartition {
   std::uint32_t id = 0;
   std::size_t slices = 0;
-  std::atomic<std::uint64_t> pushes{0};  // sequence number of the last
+  std::atomic<std::uint64_t> pushes{0};  // sequence number of the last push
 };
 
 struct RemoteSlice {
   RemotePartition* partition = nullptr;
-  std::uint32_t number = 0;  // in the partition
+  std::uint32_t number = 0;  // number in the partition
   std::int64_t begin = 0, end = 0;
   std::uint64_t base = 0;  // version of the worker's weights; read and written by tasks that write RemoteKey::order
 };
 
-// Writes the parts of a request; slices come ordered by partition, then by need.
+// Writes the parts of a request. Pass the slices ordered by partition, then by `need`.
 class PartWriter {
  public:
   explicit PartWriter(wire::PushPullRequest& body) : body_(body) {}

@@ -21,10 +21,10 @@ void add_row(std::byte* sum, const std::byte* row, std::int64_t width) {
   for (std::int64_t e = 0; e < width; ++e) to[e] += from[e];
 }
 
-// How many rows ahead memory is asked for.
+// How many rows ahead memory is prefetched.
 constexpr std::size_t kAhead = 16;
 
-// A stable sort by the low `bits` of key(row); the rest are equal.
+// A stable sort by the low `bits` of key(row). With 0 bits it does nothing.
 template <class Row, class Key>
 void sort_by(std::vector<Row>& rows, int bits, Key key) {
   constexpr std::size_t kFew = 512;
@@ -34,7 +34,8 @@ void sort_by(std::vector<Row>& rows, int bits, Key key) {
     return;
   }
   if (bits == 0) return;
-  // Wide digits: each pass moves all rows. As many counters as there are few rows would cost more than the pass.
+  // A radix sort. Digits are wide, because each pass moves all rows. But there are fewer counters than rows, because a
+  // pass over the counters costs time too.
   const int most_bits = std::min(12, static_cast<int>(std::bit_width(count)) - 3);
   const int passes = (bits + most_bits - 1) / most_bits, digit_bits = (bits + passes - 1) / passes;
   const std::uint64_t mask = (std::uint64_t{1} << digit_bits) - 1;

@@ -1,5 +1,5 @@
 #pragma once
-// Brings the row ids of a user into the order in which they travel: by partition, and ascending in each partition.
+// Brings the row ids of a call into the order in which they travel: by partition, and ascending in each partition.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,14 +12,14 @@ namespace paceline {
 
 struct OrderedRow {
   std::int64_t id;
-  std::uint32_t position;  // in what the user gave
+  std::uint32_t position;  // index in the caller's array
 };
 
 // The rows of a call. The constructor divides them among their partitions. The rows of a partition are sorted on first
 // use, so that the rows of the first partition travel while the others are sorted.
 class RowOrder {
  public:
-  // Throws InvalidArgument for an id outside the table. `use` is for the message, for instance "the push to".
+  // Throws InvalidArgument for an id outside the table. `use` is for the error text, for instance "the push to".
   RowOrder(std::span<const std::int64_t> ids, const TableSpec& table, const TableLayout& layout, const char* use);
 
   std::size_t size() const { return size_; }
@@ -29,14 +29,14 @@ class RowOrder {
 
  private:
   struct Partition {
-    std::vector<std::uint64_t> dealt;  // ids and positions in one number each: half the memory to move
+    std::vector<std::uint64_t> dealt;  // id and position of a row in one number, which halves the memory to move
     std::vector<OrderedRow> rows;
     bool in_order = false;
   };
 
   std::size_t size_;
-  int id_bits_ = 0;        // 0: rows were given in order
-  int position_bits_ = 0;  // of a number; 0: ids are too large for that, and rows are dealt as they are
+  int id_bits_ = 0;        // bits to sort by; 0: rows were given in order
+  int position_bits_ = 0;  // bits of a position in `dealt`; 0: ids are too large, and `rows` is filled at once
   std::vector<Partition> partitions_;
 };
 
@@ -48,10 +48,10 @@ struct RowRange {
 // Writes the distinct ids of a range to `ids`, which has room for all. Returns their number.
 std::size_t write_ids(const std::vector<OrderedRow>& rows, RowRange range, std::int64_t* ids);
 // Writes a place for each distinct id: the number of its row among the `given` rows. If several rows have the id, the
-// place is `given` plus a number in the returned list, which holds the ranges of such rows.
+// place is `given` plus an index into the returned list, which holds the range of these rows.
 std::vector<RowRange> place_rows(const std::vector<OrderedRow>& rows, RowRange range, std::size_t given,
                                  std::uint32_t* places);
-// Writes the row of `values` for each id; rows of the same id are added up.
+// Writes the row of `values` for each id. Rows with the same id are added up.
 void gather_rows(const std::vector<OrderedRow>& rows, RowRange range, const TableSpec& table, const std::byte* values,
                  std::byte* out);
 // The inverse: copies the rows of `values`, one for each id, to every position in `out` that asked for the id.

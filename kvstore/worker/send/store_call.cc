@@ -33,7 +33,7 @@ Step::~Step() {
 }
 
 void Step::close(std::shared_ptr<Step> next) {
-  delivery_->then([later = next->delivery()](const std::exception_ptr&) {});  // let go after all actions
+  delivery_->then([later = next->delivery()](const std::exception_ptr&) {});  // released after all actions
   next_ = std::move(next);
 }
 
@@ -104,7 +104,8 @@ void StoreCall::note_wait(std::uint64_t microseconds) {
 }
 
 void StoreCall::send(bool pushes, bool pulls) {
-  // One more than there are messages: the first answers may come while the others are made.
+  // Expects one answer more than there are messages, because the first answers may come while the other messages are
+  // made.
   answers_.expect(1);
   try {
     send_messages(pushes, pulls);
@@ -118,7 +119,7 @@ void StoreCall::finish_message() {
   if (!answers_.count()) return;
   std::exception_ptr error = answers_.error();
   if (!error && std::exchange(pulls_left_, false)) {
-    step_.reset();  // the pushes were taken: the step may end while the pulls wait
+    step_.reset();  // the pushes are answered, so the step may end while the pulls wait
     return send(false, true);
   }
   *route_.waited_microseconds += static_cast<std::int64_t>(longest_wait_.load());

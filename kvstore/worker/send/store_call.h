@@ -20,7 +20,8 @@
 
 namespace paceline {
 
-// Runs actions when the last reference to it is released. They get the first error of a push; null: all were taken.
+// Runs actions when the last reference to this object is released. The actions get the first error of a push, or null
+// if no push has failed.
 class Delivery {
  public:
   using Action = std::function<void(const std::exception_ptr&)>;
@@ -41,11 +42,11 @@ class Step {
   Step(std::uint64_t number, std::function<void(std::uint64_t)> on_end) : number_(number), on_end_(std::move(on_end)) {}
   ~Step();
   std::uint64_t number() const { return number_; }
-  // No further pushes belong to the step. It ends no later than `next`.
+  // No further pushes belong to the step. The step ends no later than `next`.
   void close(std::shared_ptr<Step> next);
-  // The step will not end, because a step of another number replaces it.
+  // Drops `on_end`, because a step of another number replaces this one.
   void cancel() { on_end_ = nullptr; }
-  // Held by the step, and by messages of its pushes that are sent after its end.
+  // Held by the step, and by messages of the step's pushes that are sent after the step has ended.
   const std::shared_ptr<Delivery>& delivery() const { return delivery_; }
 
  private:
@@ -61,7 +62,7 @@ class Pending {
   void add();
   void remove();
   void wait_none() { wait_until(0); }
-  // Blocks until at most that many are left.
+  // Blocks until at most `most` calls are in flight.
   void wait_until(int most);
   // Seconds since a call began or ended, if calls are in flight; else 0.
   double seconds_waiting();
@@ -78,7 +79,7 @@ class Answers {
  public:
   // Call before the messages are sent. A negative number takes back messages that could not be sent.
   void expect(int messages) { left_ += messages; }
-  // An answer has come, or will never come. True for the last one.
+  // Counts an answer that has come, or that will never come. Returns true for the last one.
   bool count() { return left_.fetch_sub(1) == 1; }
   void note(const std::exception_ptr& error);
   std::exception_ptr error();
@@ -97,13 +98,13 @@ void require_delivered(Answers& undelivered);
 class StoreCall {
  public:
   struct Route {
-    std::vector<std::unique_ptr<Outbox>>* outboxes;       // of each server
-    std::vector<std::unique_ptr<Coalescer>>* coalescers;  // in front of them
+    std::vector<std::unique_ptr<Outbox>>* outboxes;       // one for each server
+    std::vector<std::unique_ptr<Coalescer>>* coalescers;  // in front of the outboxes
     std::shared_ptr<const Placement> placement;
     std::shared_ptr<Pending> pending;
     std::atomic<std::int64_t>* waited_microseconds;
-    bool pulls_wait = false;  // the mode may hold pulls back: they go in separate messages, each after its pushes
-    bool copies = false;      // servers may read a gradient after they have answered: it is copied
+    bool pulls_wait = false;  // the mode may hold pulls back, so they are sent in separate messages after the pushes
+    bool copies = false;      // servers may read a gradient after their answer, so the worker copies it
   };
 
   StoreCall(const StoreCall&) = delete;
@@ -115,19 +116,19 @@ class StoreCall {
 
   // The number of the step; 0 if there is none.
   std::uint64_t round() const { return step_ ? step_->number() : 0; }
-  // Notes the error of a message that may hold pushes. What the step's gradients were made of then does not count as
-  // delivered. Call it while the message holds the step.
+  // Notes the error of a message that may hold pushes. The data that the step's gradients were computed from then does
+  // not count as delivered. Call this before finish_message() for the message, while the call holds the step.
   void fail(const std::exception_ptr& error);
-  // Records that a server held a pull back for that time.
+  // Records for how long a server held a pull back.
   void note_wait(std::uint64_t microseconds);
   // Counts a message that is answered or lost. After the last one, sends the remaining pulls or ends the call.
   void finish_message();
 
-  // Sends messages. If something throws meanwhile, the call ends with that, after the answers to what was sent.
+  // Sends messages. If sending fails, the call ends with the error after all messages that were sent are answered.
   void send(bool pushes, bool pulls);
   // Makes and submits the messages, each counted by expecting().
   virtual void send_messages(bool pushes, bool pulls) = 0;
-  // Counts messages that `submit` sends. If it throws, they do not count.
+  // Counts messages that `submit` sends. If `submit` throws, they do not count.
   template <class Submit>
   void expecting(int messages, Submit submit) {
     answers_.expect(messages);

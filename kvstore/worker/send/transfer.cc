@@ -14,7 +14,7 @@
 
 namespace paceline {
 
-// A pulled slice that an answer fills.
+// The pulled slices that an answer fills.
 struct Transfer::Batch {
   struct Pulled {
     RemoteSlice* slice;
@@ -33,7 +33,7 @@ struct Transfer::Outgoing {
   bool pushes = false;
   std::size_t pushed_bytes = 0, pulled_bytes = 0;
   Batch batch;
-  std::unique_ptr<Outgoing> pulls = nullptr;  // to be sent when this one, which only pushes, is answered
+  std::unique_ptr<Outgoing> pulls = nullptr;  // sent when this message, which only pushes, is answered
 
   // The number of this codec in the message.
   std::uint32_t number_of(const WireCodec& codec) {
@@ -60,7 +60,7 @@ std::vector<Variable> Transfer::reads() const {
     if (item.gradient)
       variables.push_back(*item.gradient.variable);
     else
-      item.add_orders(&variables);  // what an earlier push failed with
+      item.add_orders(&variables);  // so that the pull fails if an earlier push has failed
   }
   return variables;
 }
@@ -135,9 +135,9 @@ struct Transfer::Run {
   const Item* item;
   int server;
   bool push, pull;
-  std::size_t offset, bytes;      // in the arrays
-  EncodedGradient::Slice pushed;  // in what is sent
-  std::size_t pulled_bytes;       // of what is sent back, at most
+  std::size_t offset, bytes;      // in the key's arrays
+  EncodedGradient::Slice pushed;  // place in the sent array, which may be encoded
+  std::size_t pulled_bytes;       // the most bytes that the server sends back
 };
 
 Transfer::Run Transfer::run_of(const Item& item, RemoteSlice& slice, bool push, bool pull) const {
@@ -245,7 +245,8 @@ std::unique_ptr<Transfer::Outgoing> Transfer::make_message(std::span<const Run> 
 void Transfer::submit(std::shared_ptr<Outgoing> sent) {
   const auto server = static_cast<std::size_t>(sent->server);
   Message message = message_of(MessageKind::kPushPull, sent->body, sent->payload.finish());
-  // A pull that waits for others takes no room: what they wait for may have to pass it.
+  // A pull may wait for other workers, and they may wait for later requests of this worker. So a pull takes no room in
+  // the window.
   const std::size_t bytes = route_.pulls_wait ? sent->pushed_bytes : std::max(sent->pushed_bytes, sent->pulled_bytes);
   auto on_answer = [self = shared_from_this(), sent = std::move(sent)](std::optional<Message> answer,
                                                                        const std::exception_ptr& error) {

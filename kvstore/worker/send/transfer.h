@@ -20,23 +20,23 @@ namespace paceline {
 // Neighbouring slices of a large key, which are sent as soon as they are on the host.
 struct RemotePart {
   std::span<RemoteSlice> slices;
-  Variable order;  // as that of the key
+  Variable order;  // as RemoteKey::order, but for the part
 };
 
 // A key of this worker. The members that every call reads come first.
 struct RemoteKey {
-  RemoteKey* next = nullptr;  // named after this one when it was last named: likely to be so again
-  std::uint64_t call = 0;     // the last call that pushes it, and its place there
+  RemoteKey* next = nullptr;  // the key that the last call named after this one; the next call probably does too
+  std::uint64_t call = 0;     // the last call that pushes the key; `place`: its index there
   std::size_t place = 0;
   KeyInfo info;
-  Variable order;  // written by every task about this key, so that they are sent one after the other; parts have theirs
-  std::optional<std::uint64_t> last_step;  // the last in which it was pushed
-  std::int64_t unpulled_pushes = 0;        // since weights were last pulled and moved on by a rule
+  Variable order;  // written by every task about this key, so that these run in order; parts have their own
+  std::optional<std::uint64_t> last_step;  // the last step that pushed the key
+  std::int64_t unpulled_pushes = 0;        // pushes since a rule last predicted pulled weights
   std::vector<RemoteSlice> slices;         // by their place in the key
   std::vector<RemotePart> parts;           // made when they are first used
   NDArray weight;                          // the array that holds the worker's weights
 
-  // Adds the variables of the whole key.
+  // Appends the variables that order tasks about the whole key.
   void add_orders(std::vector<Variable>* variables) const {
     if (parts.empty()) variables->push_back(order);
     for (const RemotePart& part : parts) variables->push_back(part.order);
@@ -49,14 +49,14 @@ struct WireCodec {
   std::shared_ptr<const Codec> codec;
 };
 
-// An encoded gradient. The engine task that writes `bytes` fills it.
+// An encoded gradient. The engine task that writes `bytes` also sets the sizes of `slices`.
 struct EncodedGradient {
   struct Slice {
     std::size_t offset = 0, bytes = 0;
   };
   std::shared_ptr<const WireCodec> codec;
   NDArray bytes;
-  std::vector<Slice> slices;  // as in RemoteKey
+  std::vector<Slice> slices;  // in the order of the key's slices
 };
 
 class Transfer final : public StoreCall, public SmallCaller, public std::enable_shared_from_this<Transfer> {
@@ -64,7 +64,7 @@ class Transfer final : public StoreCall, public SmallCaller, public std::enable_
   // A row-major array on the CPU. It is smaller than an NDArray, because a call may hold ten thousand.
   struct Bytes {
     std::shared_ptr<const void> owner;   // null: no array
-    const Variable* variable = nullptr;  // the owner's
+    const Variable* variable = nullptr;  // the owner's variable
     std::byte* data = nullptr;
     std::size_t size = 0;
 
@@ -73,10 +73,10 @@ class Transfer final : public StoreCall, public SmallCaller, public std::enable_
   };
   struct Item {
     RemoteKey* key;
-    Bytes gradient;  // none: only pulled
-    Bytes out;       // none: only pushed
+    Bytes gradient;  // none: the key is only pulled
+    Bytes out;       // none: the key is only pushed
     std::uint64_t need = 0;
-    std::shared_ptr<const EncodedGradient> encoded = nullptr;  // `gradient` is its bytes
+    std::shared_ptr<const EncodedGradient> encoded = nullptr;  // not null: `gradient` holds the encoded bytes
     const WireCodec* pull_codec = nullptr;                     // null: the weights come raw
     RemotePart* part = nullptr;                                // null: the whole key; else the arrays are this part's
 
@@ -84,7 +84,7 @@ class Transfer final : public StoreCall, public SmallCaller, public std::enable_
     void add_orders(std::vector<Variable>* variables) const {
       part ? variables->push_back(part->order) : key->add_orders(variables);
     }
-    // Where the slice lies in the arrays.
+    // The byte offset of the slice in the arrays.
     std::size_t offset(const RemoteSlice& slice) const {
       return static_cast<std::size_t>(slice.begin - slices().front().begin) * size_of(key->info.dtype);
     }
@@ -117,7 +117,7 @@ class Transfer final : public StoreCall, public SmallCaller, public std::enable_
 
   std::vector<Item> items_;
   bool small_ = false;           // the next messages may be shared with others
-  bool streams_ = false;         // what is pulled fills the caches
+  bool streams_ = false;         // the pulled weights are too many for the caches
   std::atomic<int> pushing_{0};  // messages with gradients that are not answered
 };
 

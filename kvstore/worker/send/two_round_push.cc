@@ -73,7 +73,8 @@ wire::AgreeRequest TwoRoundPush::request_for(const RemoteSlice& slice) const {
 }
 
 void TwoRoundPush::submit(const RemoteSlice& slice, Message message, Node::ReplyHandler on_reply) const {
-  // It waits for other workers: it takes no room, for what they wait for may have to pass it.
+  // The request waits for other workers, and they may wait for later requests of this worker. So the request takes no
+  // room in the window.
   const int server = job_.placement->server_of(kDenseKeys, static_cast<int>(slice.partition->id));
   (*job_.outboxes)[static_cast<std::size_t>(server)]->submit(job_.priority, 0, std::move(message), std::move(on_reply));
 }
@@ -147,7 +148,7 @@ void TwoRoundPush::answer() {
 
 void TwoRoundPush::finish() {
   answered_ = true;
-  const std::shared_ptr<Delivery> held = std::move(job_.held);  // the key is there as long
+  const std::shared_ptr<Delivery> held = std::move(job_.held);  // the key lives as long as this is held
   const std::vector<RemoteSlice>& slices = job_.key->slices;
   const TwoRounds& codec = *job_.codec->codec->two_rounds();
   // If a round closed without this worker, the worker keeps its gradient for the next one.

@@ -18,12 +18,12 @@ class TwoRoundPush : public std::enable_shared_from_this<TwoRoundPush> {
   struct Job {
     RemoteKey* key;
     std::shared_ptr<const WireCodec> codec;
-    std::vector<NDArray> state;  // of the codec, whole keys; the first stands for the progress of the push
+    std::vector<NDArray> state;  // state of the codec for the whole key; the first array's variable orders the tasks
     std::uint64_t round;
     int priority;
-    std::vector<std::unique_ptr<Outbox>>* outboxes;  // of each server
+    std::vector<std::unique_ptr<Outbox>>* outboxes;  // one for each server
     std::shared_ptr<const Placement> placement;
-    std::shared_ptr<Delivery> held;  // until the answers are at the servers
+    std::shared_ptr<Delivery> held;  // held until the answers are at the servers
   };
 
   // Pushes the tasks. The engine and the outboxes must outlive them.
@@ -43,8 +43,9 @@ class TwoRoundPush : public std::enable_shared_from_this<TwoRoundPush> {
   std::vector<float*> state_of(const RemoteSlice& slice) const;
 
   Job job_;
-  std::vector<std::vector<std::byte>> agreed_, answers_, means_;  // of each slice
-  // For each slice. over_: the round closed without this worker. gone_: it closed with it, but the mean is gone.
+  std::vector<std::vector<std::byte>> agreed_, answers_, means_;  // by slice
+  // By slice. over_: the round closed without this worker. gone_: the round closed with this worker, but the server no
+  // longer has the mean.
   std::vector<char> over_, gone_;
   bool answered_ = false;
 };

@@ -22,7 +22,7 @@ namespace {
 
 using Form = AveragingOptions::Form;
 
-// A worker's blob that holds what its slice has counted: examples of the job, updates of the optimizer.
+// The name of a worker's array with the counters of a key: examples of the job, and updates of the optimizer.
 constexpr const char* kCounters = ":counters";
 
 NDArray pack(const SliceCounters& counters) {
@@ -36,14 +36,14 @@ struct LocalKey {
   bool average = false;
   Shape shape;
   DType dtype = DType::kFloat32;
-  NDArray array;     // the caller's
-  Variable weights;  // stands for the weights inside the updater
-  NDArray base;      // what came from the servers last: the weights that the steps began from, or elastic's centre
-  NDArray sent;      // what goes there
-  std::int64_t examples = 0;  // seen since it was sent last
-  bool updated = false;       // likewise
-  bool exchanged = false;     // in the round that is open
-  std::uint64_t call = 0;     // the last push() that names it
+  NDArray array;              // the caller's array
+  Variable weights;           // orders accesses to the weights in the updater
+  NDArray base;               // pulled last: the weights that the round began from; elastic: the centre
+  NDArray sent;               // the array that is pushed to the servers
+  std::int64_t examples = 0;  // seen since the last push to the servers
+  bool updated = false;       // since the last push to the servers
+  bool exchanged = false;     // in the present round
+  std::uint64_t call = 0;     // number of the last push() that names the key
 };
 
 template <class T>
@@ -53,7 +53,7 @@ void subtract_from(const NDArray& from, const NDArray& what) {
   for (std::int64_t i = 0; i < what.size(); ++i) b[i] = a[i] - b[i];
 }
 
-// The optimizer's state at the worker, for checkpoints; gradients pass as they are.
+// Saves and loads the optimizer's state at the worker, for checkpoints. Leaves gradients as they are.
 class LocalState final : public WorkerRule {
  public:
   explicit LocalState(std::function<NamedArrays()> save) : save_(std::move(save)) {}
@@ -67,7 +67,7 @@ class LocalState final : public WorkerRule {
   NamedArrays loaded_;
 };
 
-// As Backend::data_commit() takes it.
+// The arguments of Backend::data_commit().
 struct Commit {
   std::int64_t epoch = 0;
   PositionRanges done;
@@ -83,7 +83,7 @@ class AveragingBackend final : public Backend {
   }
 
   ~AveragingBackend() override {
-    servers_.reset();  // what waits for an answer fails now
+    servers_.reset();  // tasks that wait for an answer fail now
     for (auto& [name, key] : keys_) engine_.wait_unused(key.weights);
   }
 
@@ -124,7 +124,8 @@ class AveragingBackend final : public Backend {
   void set_optimizer(const Spec& optimizer) override {
     drain();
     updater_->set_rules(optimizer, "none", {});
-    // Pushed are differences, which the servers take as they are; or, elastic, weights: w <- w + alpha (x - w).
+    // Workers push the differences between old and new weights, and the servers subtract them as they are. In form
+    // elastic, workers push their weights x, and the servers compute w <- w + alpha (x - w).
     Spec at_servers{"sgd", {{"lr", "1"}}};
     if (options_.form == Form::kElastic)
       at_servers.options = {{"lr", str(options_.alpha)}, {"rescale", "-1"}, {"weight_decay", "1"}};
@@ -152,7 +153,7 @@ class AveragingBackend final : public Backend {
     for (std::size_t i = 0; i < items.size(); ++i) {
       LocalKey& key = *keys[i];
       const NDArray gradient = items[i].gradient.to(Device{}).contiguous();
-      // The learning rate follows the examples of the whole job.
+      // The schedule of the learning rate counts the examples of the whole job.
       engine_.push({"store.update", {}, Lane::kCompute, priority}, std::array{gradient.variable()},
                    std::array{key.weights},
                    [this, slice = key.slice, gradient, seen = examples * share()](TaskContext&) {
@@ -192,7 +193,8 @@ class AveragingBackend final : public Backend {
     end_round_of_commits();
     GatheredValues given = servers_->all_gather(name, value);
     if (keys_.empty()) return given;
-    // All are in the same round now: what they have learned since the last is exchanged, and all hold the same weights.
+    // All workers are in the same round now. They exchange what they have learned since the last round, and then hold
+    // the same weights.
     for (auto& [name, key] : keys_) key.exchanged = false;
     end_round();
     drain();
@@ -213,8 +215,8 @@ class AveragingBackend final : public Backend {
   std::pair<int, int> data_part(std::int64_t epoch) override { return servers_->data_part(epoch); }
   void data_begin(std::int64_t epoch, const DataPlan& plan) override { servers_->data_begin(epoch, plan); }
   void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) override {
-    // If this worker were lost, so would be what it has learned from these positions, until the servers have the
-    // weights.
+    // If this worker is lost before the servers have its weights, what it has learned from these positions is lost too.
+    // So the commit is held back.
     const bool learned =
         std::any_of(keys_.begin(), keys_.end(), [](const auto& entry) { return entry.second.updated; });
     if (learned)
@@ -287,7 +289,7 @@ class AveragingBackend final : public Backend {
     return key;
   }
 
-  // How many workers train at once.
+  // The number of workers that train in a round.
   std::int64_t share() const { return options_.form == Form::kFederated ? options_.chosen(size()) : size(); }
 
   void begin_round() {
@@ -296,8 +298,8 @@ class AveragingBackend final : public Backend {
     for (auto& [name, key] : keys_) key.exchanged = false;
   }
 
-  // Leaves the round to others: the gradient of this step, made from its weights, is dropped, and the next step waits
-  // for the weights of the next round that this worker takes part in.
+  // Leaves the present round to the others. Drops the gradient of this step. The next step waits for the weights of the
+  // next round that this worker takes part in.
   void wait_for_own_round(int priority) {
     servers_->enter();
     do servers_->step_end();
@@ -321,22 +323,22 @@ class AveragingBackend final : public Backend {
     begin_round();
   }
 
-  // The others may wait for what this worker has not committed yet.
+  // Ends the round if commits are held back, because other workers may wait for them.
   void end_round_of_commits() {
     if (!commits_.empty()) end_round();
   }
 
-  // Behind the pushes of the round.
+  // Sends the held commits, which count when the earlier pushes of the round are answered.
   void send_commits() {
     for (const auto& [epoch, done, note] : std::exchange(commits_, {})) servers_->data_commit(epoch, done, note);
   }
 
-  // Tasks: sends what was learned since the last time and takes up what the servers make of the round.
+  // Tasks: pushes what was learned since the last exchange, and takes over the new weights from the servers.
   void meet(const std::vector<LocalKey*>& keys, int priority) {
     if (keys.empty()) return;
     servers_->enter();
     if (options_.form == Form::kElastic)
-      for (LocalKey* key : keys) key->updated = true;  // it is drawn to the centre in any case
+      for (LocalKey* key : keys) key->updated = true;  // every key is drawn to the centre, even if it was not updated
     send(keys, priority);
     std::vector<PullItem> pulls;
     for (LocalKey* key : keys) {
@@ -353,7 +355,7 @@ class AveragingBackend final : public Backend {
   }
 
   void send(const std::vector<LocalKey*>& keys, int priority) {
-    std::map<std::int64_t, std::pair<std::vector<PushItem>, std::vector<PullItem>>> calls;  // by examples
+    std::map<std::int64_t, std::pair<std::vector<PushItem>, std::vector<PullItem>>> calls;  // by number of examples
     for (LocalKey* key : keys) {
       if (!key->updated) continue;
       const bool difference = options_.form != Form::kElastic && !key->average;
@@ -387,7 +389,8 @@ class AveragingBackend final : public Backend {
   void take_elastic(LocalKey& key, int priority) {
     engine_.push({"store.take", {}, Lane::kCompute, priority}, std::array{key.base.variable()}, std::array{key.weights},
                  [this, slice = key.slice, base = key.base](TaskContext&) {
-                   // The centre has moved by alpha of the distance already.
+                   // The centre has already moved by alpha of the distance. The worker moves by the same amount, which
+                   // is this share of the rest.
                    const double share = options_.alpha / (1 - options_.alpha);
                    updater_->change(slice,
                                     [&](void* weight) { draw(base.dtype(), base.data(), share, base.size(), weight); });
@@ -396,7 +399,7 @@ class AveragingBackend final : public Backend {
 
   void drain() {
     for (auto& [name, key] : keys_) {
-      key.base.wait();  // throws what a backend failed of
+      key.base.wait();  // throws the error if the pull of the base has failed
       engine_.wait_unused(key.weights);
     }
   }
@@ -413,8 +416,9 @@ class AveragingBackend final : public Backend {
     return arrays;
   }
 
-  // Divides the state of a checkpoint of any mode among the workers, which run the optimizers here. A worker gets the
-  // mean of its predecessors' states. If there were fewer workers than now, it may get the state of another one.
+  // Divides the state of a checkpoint of any mode among the workers, because in this mode they run the optimizers.
+  // Worker w gets the mean of the states of the former workers w, w + size() and so on. If there are no such workers,
+  // it gets the state of another former worker.
   StoreState to_workers(SavedStore store) const {
     const auto former = std::exchange(store.workers, {});
     std::vector<int> ranks;
@@ -445,10 +449,10 @@ class AveragingBackend final : public Backend {
   const std::unique_ptr<Updater> updater_ = make_updater();
   std::map<std::string, LocalKey> keys_;
   const LocalState* state_ = nullptr;  // owned by servers_
-  std::uint64_t calls_ = 0;            // of push()
-  std::int64_t steps_ = 0;             // of the round
-  std::vector<Commit> commits_;        // what the round has learned from
-  bool takes_part_ = true;             // in the round
+  std::uint64_t calls_ = 0;            // number of calls of push()
+  std::int64_t steps_ = 0;             // steps of the present round
+  std::vector<Commit> commits_;        // held back until the round ends
+  bool takes_part_ = true;             // in the present round
   bool skipped_ = false;               // this step's gradient is dropped
 };
 

@@ -38,11 +38,11 @@ void check_rows(const TableSpec& table, const NDArray& ids, const NDArray& value
           " for ", ids.size(), " ids");
 }
 
-// Rows of one partition that fit a message: ranges of its ordered rows.
+// Rows of one partition that fit into one message, as ranges of the partition's ordered rows.
 struct RowTransfer::Piece {
   int partition = 0;
   std::size_t push_begin = 0, push_end = 0, pull_begin = 0, pull_end = 0;
-  std::size_t number = 0, count = 0;  // among those that push to the partition; 0: it does not push
+  std::size_t number = 0, count = 0;  // number from 1 among the `count` pieces that push to the partition; 0: no push
 };
 
 // Row ids, each once, in memory that messages share.
@@ -63,14 +63,14 @@ struct RowTransfer::Outgoing {
   int server = 0;
   wire::PushPullRowsRequest body;
   PayloadWriter payload;
-  std::size_t bytes = 0;  // of rows, one way
+  std::size_t bytes = 0;  // bytes of rows, in one direction
   std::size_t sent_bytes = 0;
   std::vector<Pulled> pulled;
 };
 
 namespace {
 
-// The end of the rows from `begin` on that have at most `limit` different ids.
+// The end of the longest range of rows from `begin` on with at most `limit` different ids.
 std::size_t end_of(const std::vector<OrderedRow>& rows, std::size_t begin, std::size_t limit) {
   if (rows.size() - begin <= limit) return rows.size();
   std::size_t different = 0;
@@ -81,7 +81,7 @@ std::size_t end_of(const std::vector<OrderedRow>& rows, std::size_t begin, std::
   return rows.size();
 }
 
-// The first of the rows that is not below `id`.
+// The index of the first row in [begin, end) whose id is not below `id`; `end` if there is none.
 std::size_t below(const std::vector<OrderedRow>& rows, std::size_t begin, std::size_t end, std::int64_t id) {
   while (begin < end && rows[begin].id < id) ++begin;
   return begin;
@@ -188,7 +188,7 @@ std::vector<RowTransfer::Piece> RowTransfer::cut(std::size_t item, int partition
     piece.push_begin = piece.push_end;
     piece.pull_begin = piece.pull_end;
   }
-  // Rounds count the pieces of a contribution, one without rows too.
+  // Rounds count the pieces of a contribution. A piece without rows counts too.
   std::size_t count = 0;
   for (Piece& each : pieces)
     if (each.push_end > each.push_begin || (everywhere_ && pushes)) each.number = ++count;
@@ -249,7 +249,7 @@ RowTransfer::Ids RowTransfer::add_gradients(std::size_t item, const Piece& piece
   payload.add(ids.get(), count * sizeof(std::int64_t), ids);
   payload.add(versions.get(), count * sizeof(std::uint64_t), versions);
   message.sent_bytes += count * (sizeof(std::int64_t) + sizeof(std::uint64_t));
-  // Places are numbers of 32 bits. The array stays as it is until the answer.
+  // Places are 32-bit numbers. The server may read the array in place, because it does not change before the answer.
   constexpr std::size_t kMostPlaced = std::size_t{1} << 31;
   if (!route_.copies && given_rows <= kMostPlaced &&
       (*route_.outboxes)[static_cast<std::size_t>(message.server)]->reads_in_place(given, gradients.bytes())) {
@@ -286,7 +286,7 @@ void RowTransfer::submit(Outgoing& outgoing) {
   message.header.kind = MessageKind::kPushPullRows;
   message.body = outgoing.body.SerializeAsString();
   message.payload = outgoing.payload.finish();
-  // A pull that waits must not hold up the pushes it waits for.
+  // A pull that waits must not hold up the pushes that it waits for.
   const std::size_t bytes = route_.pulls_wait && !outgoing.pulled.empty() ? 0 : outgoing.sent_bytes;
   auto on_reply = [self = shared_from_this(), pulled = std::move(outgoing.pulled)](std::optional<Message> answer,
                                                                                    const std::exception_ptr& error) {
@@ -391,11 +391,11 @@ void ServersBackend::push_pull_rows(const std::vector<RowPush>& pushes, const st
     if (items.empty()) return;
     for (RowTransfer::Item& item : items) {
       if (!item.gradients.is_none()) item.table->last_step = step;
-      // A pull of a table that was pushed in this step is for the next step.
+      // If the table was pushed in this step, the pull gets the rows for the next step.
       if (route_.pulls_wait) item.need = item.table->last_step == step ? step + 1 : step;
     }
     pushed_in_step_ |= !pushes.empty();
-    // Grows through all incarnations of this worker.
+    // This number grows through all incarnations of the worker.
     const std::uint64_t row_call = (node_->incarnation() << 32) + ++row_calls_;
     auto transfer = std::make_shared<RowTransfer>(route_, std::move(items), pushes.empty() ? nullptr : step_, row_call,
                                                   examples, priority, traits_.in_rounds());

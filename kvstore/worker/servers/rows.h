@@ -47,15 +47,15 @@ struct RemoteTable {
   const PartitionGroup group;
   const TableLayout layout;
   const std::size_t row_bytes;
-  const Variable order;  // written by every task about this table, so that they are sent one after the other
-  std::vector<std::uint64_t> pushes;  // of each partition, the sequence number of the last; tasks that write `order`
+  const Variable order;               // written by every task about this table, so that these run in order
+  std::vector<std::uint64_t> pushes;  // sequence number of the last push, by partition; for tasks that write `order`
   RowVersions versions;
-  std::optional<std::uint64_t> last_step;  // the last in which rows were pushed
+  std::optional<std::uint64_t> last_step;  // the last step that pushed rows
 };
 
 class RowTransfer final : public StoreCall, public std::enable_shared_from_this<RowTransfer> {
  public:
-  // The push and the pull of one table. A none array means that there is no push or no pull.
+  // The push and the pull of one table. `gradients` is none if there is no push, and `out` is none if there is no pull.
   struct Item {
     RemoteTable* table = nullptr;
     NDArray pushed_ids, gradients;
@@ -72,7 +72,8 @@ class RowTransfer final : public StoreCall, public std::enable_shared_from_this<
   void start(Completion completion);
 
  private:
-  // The rows of an item in the order in which they travel; null: none. Equal ids are ordered once.
+  // The rows of an item in the order in which they travel; null: none. If the pushed and the pulled ids are equal, both
+  // share one order.
   struct Ordered {
     std::shared_ptr<RowOrder> pushed, pulled;
   };
@@ -84,7 +85,7 @@ class RowTransfer final : public StoreCall, public std::enable_shared_from_this<
   static Ordered order(const Item& item);
   void send_messages(bool pushes, bool pulls) override;
   void release() override { items_.clear(); }
-  // The pieces of the item's rows of a partition.
+  // Cuts the item's rows of a partition into pieces.
   std::vector<Piece> cut(std::size_t item, int partition, bool pushes, bool pulls) const;
   void add(std::size_t item, const Piece& piece, Outgoing& message);
   static Ids ids_of(const std::vector<OrderedRow>& rows, RowRange range);

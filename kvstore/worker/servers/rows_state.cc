@@ -15,7 +15,7 @@
 namespace paceline {
 namespace {
 
-// Parts of a partition that were asked for and have come.
+// The next rows of a partition to ask for: those from `begin` on.
 struct Fetch {
   int partition;
   std::int64_t begin = 0;
@@ -23,12 +23,12 @@ struct Fetch {
 
 constexpr std::size_t kMessagesAtOnce = 4;
 
-// With so many arrays of weights and state.
+// How many rows fit into a message, with `arrays` arrays of weights and state.
 std::size_t rows_in_message(const RemoteTable& table, std::size_t arrays) {
   return std::max<std::size_t>(1, static_cast<std::size_t>(kPartitionBytes) / (arrays * table.row_bytes + 16));
 }
 
-// Rows of a partition on their way to its server; `load` counts this worker's loads.
+// The message that brings rows of a partition to its server. `load` counts this worker's loads.
 Message load_message(const RemoteTable& table, int partition, std::uint64_t load, SavedRowArrays part) {
   const auto rows = std::make_shared<const SavedRowArrays>(std::move(part));
   wire::LoadRowsRequest body;
@@ -126,7 +126,7 @@ void ServersBackend::send_tables(const StoreState& state) {
       const std::vector<OrderedRow>& rows = order.partition(p);
       RowRange range{0, 0};
       const std::size_t end = rows.size();
-      do {  // once for a partition without rows, too: it is emptied
+      do {  // once for a partition without rows too, because this empties it
         range.end = std::min(range.begin + limit, end);
         SavedRowArrays part;
         part.examples = loaded.examples;
@@ -155,7 +155,7 @@ void ServersBackend::fill_table(const std::string& name, const FirstRows& values
     require(found != tables_.end(), "table '", name, "' was not initialised");
     table = found->second.get();
   }
-  if (joined_late_) pause();  // the others may be on their way to this table
+  if (joined_late_) pause();  // the others may not have come to this call yet, so no round may wait for this worker
   wire::FillTableRequest filling;
   filling.set_table(table->group);
   const auto ask = [&] { return parse_body<wire::FillTableReply>(client_.ask(MessageKind::kFillTable, filling)); };

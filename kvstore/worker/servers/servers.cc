@@ -20,17 +20,18 @@
 namespace paceline {
 namespace {
 
-constexpr std::size_t kKeysAtOnce = 2500;      // in a task
-constexpr std::size_t kSentAtOnce = 64 << 10;  // bytes pushed and pulled; sending them takes less than waking a thread
+constexpr std::size_t kKeysAtOnce = 2500;      // keys in one task
+constexpr std::size_t kSentAtOnce = 64 << 10;  // bytes; sending so few takes less time than waking a thread
 
-// A program whose objects are not named trains without them, and all seems well.
+// Warns if the mode's text names none of the program's own objects. The program would train without them, and nothing
+// else would show this.
 template <class Object, class Names>
 void warn_if_unnamed(const char* kind, const OwnObjects<Object>& own, const Names& named) {
   if (own.empty() || std::ranges::any_of(named, [&](const std::string& name) { return own.contains(name); })) return;
   LOG(WARNING) << "the mode's text names none of this program's own " << kind << ":" << names_of(own);
 }
 
-// Can its elements be sent or filled where they lie?
+// Can the array's elements be sent or filled in place?
 bool fits(const NDArray& array) { return array.device() == Device{} && array.is_contiguous(); }
 
 }  // namespace
@@ -64,7 +65,7 @@ ModeSetting ModeSetting::parse(const Spec& spec, const Extensions& own) {
   for (const char* key : {"compression", "pull", "min_bytes", "except", "only", "bandwidth", "rules", "error_feedback"})
     require(rest.get(key, "").empty(), "option '", key, "' of mode '", spec.text(),
             "' is for gradients that are compressed; name a compression");
-  // Each makes its options known, so that the error for an unknown one can list them.
+  // Each object makes its options known, so that the error for an unknown option can list them.
   if (setting.compression.active()) make_object(own.codecs, compression_catalog(), setting.compression.push.name, rest);
   for (const std::string& part : policy_parts(policy)) make_object(own.policies, staleness_catalog(), part, rest);
   reject_unknown(rest, spec);
@@ -106,11 +107,11 @@ ServersBackend::ServersBackend(const ClusterConfig& config, ModeSetting setting,
   warn_if_unnamed("modes", setting_.own.modes, std::array{setting_.mode.name});
   warn_if_unnamed("staleness policies", setting_.own.policies, policy_parts(setting_.staleness));
   warn_if_unnamed("codecs", setting_.own.codecs, setting_.compression.names());
-  step_ = new_step(0);  // after the join: a step that ends tells the servers
+  step_ = new_step(0);  // after the join, because the end of a step sends messages to the servers
 }
 
 ServersBackend::~ServersBackend() {
-  // A worker that ends by an exception is lost, not at its end.
+  // If an exception unwinds the stack, this worker does not leave the job, so the others count it as lost.
   if (!finished_ && std::uncaught_exceptions() == 0) node_->leave();
   for (const auto& outbox : outboxes_) outbox->close();
   scheduler_->close();
@@ -119,7 +120,7 @@ ServersBackend::~ServersBackend() {
     step_.reset();
   }
   node_.reset();
-  // Tasks that wait for a gradient still refer to this object; without servers they fail when they start.
+  // Tasks that wait for a gradient still refer to this object. Without servers they fail when they start.
   pending_->wait_none();
 }
 
@@ -130,14 +131,13 @@ RemoteKey& ServersBackend::find(const std::string& name) {
 }
 
 RemoteKey& ServersBackend::find(const std::string& name, const NDArray& array, const char* use, RemoteKey*& previous) {
-  // Training names its keys in the same order in each step; looking one up costs more than all else that is done for
-  // it.
+  // Training names its keys in the same order in each step. Looking a key up costs more than all other work for it.
   RemoteKey* const guess = previous ? previous->next : nullptr;
   RemoteKey& key = guess && guess->info.name == name ? *guess : find(name);
   if (previous) previous->next = &key;
   previous = &key;
   __builtin_prefetch(key.next);
-  // The text is made only when it is needed: a call may hold ten thousand keys.
+  // The text of the error is made only when it is needed, because a call may hold ten thousand keys.
   if (array.size() != key.info.shape.size() || array.dtype() != key.info.dtype)
     throw InvalidArgument(str(use, " of key '", name, "' is ", array.describe(), ", expected ", key.info.describe()));
   return key;
@@ -219,9 +219,9 @@ void ServersBackend::transfer(const std::vector<PushItem>& gradients, const std:
     std::vector<Transfer::Item> items;
     items.reserve(std::min(kKeysAtOnce, named.size()));
     std::vector<std::pair<RemoteKey*, NDArray>> predicted;
-    NDArray made;  // in the place of an array that cannot be sent or filled as it is
+    NDArray made;  // replaces an array that cannot be sent or filled in place
     for (std::size_t i = 0; i < named.size(); ++i) {
-      // The first are on their way while the next are looked at.
+      // The first keys are on their way while the next are prepared.
       if (items.size() == kKeysAtOnce && !two_rounds && !route_.pulls_wait) {
         launch(task, std::exchange(items, {}), examples, priority);
         items.reserve(std::min(kKeysAtOnce, named.size() - i));
@@ -250,7 +250,7 @@ void ServersBackend::transfer(const std::vector<PushItem>& gradients, const std:
       }
       if (!name.out) continue;
       if (compressor_ && !exact) item.pull_codec = compressor_->pull_codec(key.info);
-      // A pull of a key that was pushed in this step is for the next step.
+      // If the key was pushed in this step, the pull gets the weights for the next step.
       if (route_.pulls_wait) item.need = need.value_or(key.last_step == step ? step + 1 : step);
       const NDArray* out = name.out;
       if (!fits(*out)) {
@@ -263,7 +263,7 @@ void ServersBackend::transfer(const std::vector<PushItem>& gradients, const std:
         key.weight = out->shape() == key.info.shape ? *out : out->view(key.info.shape);
     }
     std::vector<RemoteKey*> proposed;
-    std::vector<Transfer::Item> later;  // pulls of what is only proposed
+    std::vector<Transfer::Item> later;  // pulls of keys whose push is only a proposal
     if (two_rounds) {
       for (Transfer::Item& item : items) {
         if (!item.encoded || !item.encoded->codec->codec->two_rounds()) continue;
@@ -337,7 +337,7 @@ std::shared_ptr<Step> ServersBackend::new_step(std::uint64_t number) {
 
 void ServersBackend::step_end() {
   {
-    std::shared_ptr<Step> ended;  // released outside the lock: that may end it
+    std::shared_ptr<Step> ended;  // released outside the lock, because this may end the step
     Lock lock(mutex_);
     auto next = new_step(step_->number() + 1);
     step_->close(next);

@@ -36,20 +36,20 @@ class StepEndReply;
 // compression.
 struct ModeSetting {
   Spec mode;
-  std::shared_ptr<const Mode> object;  // of `mode`
+  std::shared_ptr<const Mode> object;  // the mode that `mode` names
   std::string staleness;               // empty: the mode's default
   Options staleness_options;
-  std::string transport;  // empty: as the cluster says
+  std::string transport;  // empty: the transport of the ClusterConfig
   CompressionSetting compression;
-  Extensions own;  // what the text may name besides the library's objects
+  Extensions own;  // the user's own objects, which the text may name
 
-  // Throws InvalidArgument on unknown names and keys, listing the known ones.
+  // Throws InvalidArgument for unknown names and options, listing the known ones.
   static ModeSetting parse(const Spec& spec, const Extensions& own = {});
 };
 
 class ServersBackend final : public Backend {
  public:
-  // Joins the job; blocks as Node::join() does, and throws the same.
+  // Joins the job. Blocks and throws as Node::join() does.
   ServersBackend(const ClusterConfig& config, ModeSetting setting, const StoreOptions& options);
   ~ServersBackend() override;
 
@@ -89,22 +89,23 @@ class ServersBackend final : public Backend {
 
   // The next functions are for a backend that wraps this one.
 
-  // Sets the optimizer of the servers, and the rule whose state this worker keeps, if the workers run the optimizer.
-  // All workers must pass the same `agreed`.
+  // For a backend whose workers run the optimizer: sets the optimizer of the servers, and the rule whose state this
+  // worker keeps. All workers must pass the same `agreed`.
   void set_rules(const Spec& at_servers, const std::string& agreed, std::unique_ptr<WorkerRule> state);
   // Task: pulls the weights that result from the steps before `step`.
   void pull_after(const std::vector<PullItem>& items, std::uint64_t step, int priority);
   // The number of finished steps of this worker.
   std::uint64_t clock();
-  // Rounds wait for this worker again, if they did not.
+  // Ends a pause of this worker, if there is one: rounds wait for this worker again.
   void enter() { resume_if_paused(); }
 
  private:
   RemoteKey& find(const std::string& name);
-  // Finds a key, which often follows `previous` as in the last call. Throws InvalidArgument if `array` does not fit it.
+  // Finds a key, and sets `previous` to it. First tries the key that followed `previous` the last time. Throws
+  // InvalidArgument if `array` does not fit the key.
   RemoteKey& find(const std::string& name, const NDArray& array, const char* use, RemoteKey*& previous);
   NDArray prepare_gradient(RemoteKey& key, const NDArray& gradient, int priority);
-  // Arrays of an accelerator, each with its copy on the host.
+  // Outputs, each with the host array that is copied to it.
   using Copies = std::vector<std::pair<NDArray, NDArray>>;
   struct PartCall {
     const char* task;
@@ -117,34 +118,36 @@ class ServersBackend final : public Backend {
   bool goes_in_parts(const RemoteKey& key, const NDArray* gradient, const NDArray* out) const PACELINE_REQUIRES(mutex_);
   void transfer_parts(RemoteKey& key, const NDArray* gradient, const NDArray* out, const PartCall& call, Copies* copies)
       PACELINE_REQUIRES(mutex_);
-  // `exact`: nothing is encoded. `need`: the number of steps that a pull waits for, if not this worker's own.
+  // `exact`: pulled weights are not encoded. `need`: a pull waits until this many steps are over; none: as many as this
+  // worker's next computation needs.
   void transfer(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
                 int priority, bool exact, std::optional<std::uint64_t> need = std::nullopt);
   void pull_exactly(const std::vector<PullItem>& items);
   // Does the codec keep the optimizer's momentum?
   bool momentum_is_encoded() const;
-  // What the servers are told to apply.
+  // Makes the message that gives the rules to the servers.
   wire::SetRules rules_message(const Spec& optimizer, const std::string& policy);
-  // Gives the momentum to the codec; what is left is the servers' optimizer.
+  // Gives the momentum to the codec. Returns the optimizer without momentum, for the servers.
   Spec split_momentum(const Spec& optimizer, const std::string& policy);
   // Replaces pulled weights in `out` by predicted ones, if the policy predicts.
   void predict(RemoteKey& key, const NDArray& out, int priority) PACELINE_REQUIRES(mutex_);
   void launch(const char* name, std::vector<Transfer::Item> items, std::int64_t examples, int priority)
       PACELINE_REQUIRES(mutex_);
-  // The rest of a push that only proposes.
+  // Starts the rest of a push that has sent only a proposal (two_round_push.h).
   void finish_proposal(RemoteKey& key, int priority) PACELINE_REQUIRES(mutex_);
   // Runs `action` when all pushes so far are answered.
   void when_pushed(Delivery::Action action);
   std::shared_ptr<Step> new_step(std::uint64_t number);
 
-  // Takes up what the scheduler says of partitions.
+  // Adds the placement of partitions that the scheduler has sent.
   void add_places(const std::vector<wire::Placement>& places);
   std::shared_ptr<const Placement> placement();
   void add_keys(const Layout& layout, const std::vector<InitValue>& values);
   void send_values(const Layout& layout, const std::vector<InitValue>& values);
-  // Sends a message to every server. Returns the widest range of their answers.
+  // Sends a message to every server. Returns the largest `fastest` and the largest `slowest` of their answers.
   wire::StepEndReply tell_servers(const wire::StepEnd& message);
-  // Learns the clocks of the other workers.
+  // Learns from the scheduler whether this worker has joined after the start, and whether the others have already
+  // passed a barrier.
   void look_around();
   void set_clock(std::uint64_t clock);
   // No round and no bound waits for this worker until its next push, pull or barrier.
@@ -162,7 +165,7 @@ class ServersBackend final : public Backend {
   // Takes this worker's share of a loaded state, and pulls the weights.
   void take_state(const NamedArrays& mine);
 
-  // The same for row-sparse tables.
+  // The next functions are for row-sparse tables.
   void fetch_tables(StoreState& state);
   void send_tables(const StoreState& state);
   void send_first_rows(const RemoteTable& table, const FirstRows& values);
@@ -183,8 +186,9 @@ class ServersBackend final : public Backend {
   std::vector<std::unique_ptr<Coalescer>> coalescers_;
   std::unique_ptr<Outbox> scheduler_;
   std::shared_ptr<Pending> pending_ = std::make_shared<Pending>();
-  // Steps that are closed, and whose end a server has not answered. Where rounds wait for every worker, servers answer
-  // late (ServerShard::step_end()), and step_end() blocks while there are more.
+  // The largest number of closed steps whose end some server has not answered. If rounds wait for every worker, servers
+  // answer late when this worker is far ahead (ServerShard::step_end()). step_end() then blocks while there are more
+  // such steps.
   static constexpr int kMostOpenSteps = 4;
   std::shared_ptr<Pending> open_steps_ = std::make_shared<Pending>();
   std::atomic<std::int64_t> waited_microseconds_{0};
@@ -193,7 +197,7 @@ class ServersBackend final : public Backend {
   StoreCall::Route route_ PACELINE_GUARDED_BY(mutex_);
   std::unordered_map<std::string, std::unique_ptr<RemoteKey>> keys_ PACELINE_GUARDED_BY(mutex_);
   std::uint64_t calls_ PACELINE_GUARDED_BY(mutex_) = 0;
-  RemoteKey* last_key_ PACELINE_GUARDED_BY(mutex_) = nullptr;  // that a call named
+  RemoteKey* last_key_ PACELINE_GUARDED_BY(mutex_) = nullptr;  // the key that was named last
   std::map<std::string, std::unique_ptr<RemoteTable>> tables_ PACELINE_GUARDED_BY(mutex_);
   std::uint64_t row_calls_ PACELINE_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<Step> step_ PACELINE_GUARDED_BY(mutex_);
@@ -204,15 +208,15 @@ class ServersBackend final : public Backend {
 
   std::map<std::uint32_t, std::unique_ptr<RemotePartition>> partitions_;
   Spec optimizer_{"sgd", {}};
-  std::string policy_ = "none";  // of staleness, by name
+  std::string policy_ = "none";  // name of the staleness policy
   std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;
   std::uint64_t rate_calls_ = 0, pauses_ = 0, table_loads_ = 0;
   Answers undelivered_;  // the first error of a push whose data was committed
   Mutex resume_mutex_;   // of several threads that push after a pause, one resumes and the others wait for it
   std::atomic<bool> paused_ = false;
   bool finished_ = false;
-  bool joining_ = false;      // came after the start, and has no weights yet: others must not rely on it
-  bool joined_late_ = false;  // came when the others were on their way
+  bool joining_ = false;      // this worker joined after the start, and has no weights yet; others must not rely on it
+  bool joined_late_ = false;  // the others had passed a barrier when this worker joined
 };
 
 std::unique_ptr<Backend> make_servers_backend(const ClusterConfig& config, const Spec& mode,

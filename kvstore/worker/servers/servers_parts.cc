@@ -1,4 +1,5 @@
-// Large keys between an accelerator and the servers: while one part is on the wire, the next is copied.
+// Transfers of large keys between an accelerator and the servers. While one part is on the wire, the next part is
+// copied.
 #include <paceline/detail/array_builder.h>
 
 #include <array>
@@ -10,7 +11,7 @@ namespace {
 
 constexpr std::size_t kPart = std::size_t{1} << 20;  // bytes
 
-// The elements of `array`, which is the whole key, that belong to `part`; and an array of the host to copy them to or
+// Returns the elements of `part` in `array`, which is the whole key, and a host array to copy these elements to or
 // from.
 std::pair<NDArray, NDArray> part_of(const NDArray& array, const RemotePart& part) {
   const NDArray there = array.view({-1}).narrow(0, part.slices.front().begin, part.slices.back().end);

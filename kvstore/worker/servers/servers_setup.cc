@@ -44,7 +44,7 @@ void ServersBackend::init(const std::vector<InitValue>& values) {
   request.set_held(true);
   client_.ask(MessageKind::kInit, request);
   if (!std::exchange(joining_, false)) return;
-  // From now on the others count on it, and it needs what they have made of the weights by then.
+  // From now on the others rely on this worker. It needs the weights that they have computed meanwhile.
   resume();
   pull_exactly(pulls);
 }
@@ -223,7 +223,7 @@ void ServersBackend::set_clock(std::uint64_t clock) {
 }
 
 GatheredValues ServersBackend::all_gather(const std::string& name, const std::string& value) {
-  // In a running job, the barriers before init() are over.
+  // In a running job, the other workers have already passed the barriers before init().
   if (joining_ && joined_late_ && !client_.in_epoch()) return {};
   pending_->wait_none();
   const std::uint64_t number = client_.next_barrier();
@@ -271,7 +271,8 @@ void ServersBackend::resume() {
   body.set_clock(clock());
   body.set_number(pauses_);
   body.set_state(wire::StepEnd::RESUMED);
-  // In a synchronous mode the first round that no server can have closed; else no further than the slowest.
+  // In a synchronous mode, this worker goes on with the first round that no server can have closed. In other modes, it
+  // goes on at the clock of the slowest worker, or at its own if that is higher.
   for (;;) {
     const wire::StepEndReply others = tell_servers(body);
     const std::uint64_t first = traits_.in_rounds() ? others.fastest() + 1 : others.slowest();
@@ -296,12 +297,12 @@ void ServersBackend::finish() {
 std::pair<int, int> ServersBackend::data_part(std::int64_t epoch) { return client_.data_part(epoch); }
 
 void ServersBackend::data_begin(std::int64_t epoch, const DataPlan& plan) {
-  pending_->wait_none();  // else what was committed could be given back, too
+  pending_->wait_none();  // data_begin() gives back positions whose commit has not arrived
   client_.data_begin(epoch, plan);
 }
 
 void ServersBackend::data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) {
-  // Positions count as delivered when the gradients made of them are at the servers.
+  // Positions count as delivered when the gradients that were computed from them are at the servers.
   when_pushed([this, pending = pending_,
                message = SchedulerClient::commit_message(epoch, done, note)](const std::exception_ptr& error) mutable {
     if (error) return undelivered_.note(error);

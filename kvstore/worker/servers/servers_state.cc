@@ -19,13 +19,13 @@ namespace {
 // The key and the slice, by partition and number of the slice.
 using SliceOwners = std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<const RemoteKey*, const RemoteSlice*>>;
 
-// What the leader tells the others of a load. A refusal begins with another letter, and its reason follows.
+// The outcome of a load, which the leader tells the others. A reason follows kRefused.
 constexpr char kWhole = 'w', kRefused = 'r';
 
 // Larger arrays of a worker's own state travel in pieces of this size.
 constexpr std::int64_t kBlobBytes = std::int64_t{8} << 20;
 
-// The name of a piece: the array's, where the piece begins, and the shape of the whole.
+// The name of a piece: the name of the array, the element at which the piece begins, and the shape of the whole array.
 std::string name_of_piece(const std::string& name, std::int64_t begin, const Shape& shape) {
   std::string text = str(name, '\n', begin, '\n');
   for (const std::int64_t extent : shape) text += std::to_string(extent) + " ";
@@ -195,7 +195,7 @@ NamedArrays ServersBackend::fetch_blobs(int server, int worker, SavedStore* all)
 
 void ServersBackend::load(const StoreState& state) {
   pending_->wait_none();
-  barrier();  // earlier pushes of other workers must arrive before what is sent
+  barrier();  // earlier pushes of other workers must arrive before the loaded state
   std::exception_ptr refused;
   std::string outcome;
   if (leads()) {
@@ -208,7 +208,7 @@ void ServersBackend::load(const StoreState& state) {
       outcome = kRefused + std::string(error.what());
     }
   }
-  // All get the same answer: what the leader says, or nothing where it was lost.
+  // All workers get the same answer: the outcome that the leader tells, or nothing if the leader was lost.
   bool whole = false;
   for (const auto& [rank, said] : all_gather("/load", outcome)) {
     whole |= said.starts_with(kWhole);
