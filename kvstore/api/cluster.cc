@@ -72,7 +72,7 @@ Role role_of(const std::string& text) {
   throw InvalidArgument("[cluster] DMLC_ROLE='" + text + "' is unknown; known: scheduler server worker");
 }
 
-// The C library reads "116" as the address 0.0.0.116.
+// Refuses numbers such as "116", which the C library would read as the address 0.0.0.116.
 void check_host(const char* name, const std::string& host) {
   const bool number = host.find_first_not_of("0123456789.") == std::string::npos;
   require(
@@ -111,11 +111,11 @@ std::string secret_of_job() {
           "[cluster] this process has no key of its job; start the job with tools/launch.py, or name a file with the "
           "key in PACELINE_KEY_FILE, or set PACELINE_INSECURE=1 to do without encryption");
   if (!is_set("PACELINE_CORE_DUMPS")) forbid_core_dumps();
-  if (!file.empty()) return secret_in_file(file);  // of a process that was started again with another's environment
+  if (!file.empty()) return secret_in_file(file);  // takes precedence, for a worker that was started again by hand
   return inherited_secret(whole_number("PACELINE_KEY_FD", descriptor, 3, 1 << 20));
 }
 
-// A process has several connections to each peer, and strangers may hold some for a while.
+// A process has several connections to each peer, and processes outside the job may hold some for a while.
 void raise_descriptor_limit() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

@@ -19,11 +19,11 @@
 namespace paceline {
 namespace {
 
-// A mode without servers: what it can do, and the backend that it stands on.
+// A mode without servers: what the mode can do, and how its backend is made.
 struct ServerlessMode {
   const char* name;
   bool alone;         // one process, which joins no job
-  bool holds_tables;  // row-sparse ones
+  bool holds_tables;  // row-sparse tables
   void (*check)(const Spec& mode, const ClusterConfig& config, const Extensions& own);
   std::unique_ptr<Backend> (*make)(const ClusterConfig& config, const Spec& mode, const StoreOptions& options);
 };
@@ -41,7 +41,7 @@ std::unique_ptr<Backend> make_alone(const ClusterConfig&, const Spec& mode, cons
                                       .updates_in_place = true});
 }
 
-// The modes of servers say themselves what they can do (ModeTraits).
+// Modes with servers say in their ModeTraits what they can do.
 constexpr ServerlessMode kServerlessModes[] = {
     {"local", true, true, check_alone, make_alone<false>},
     {"device", true, true, check_alone, make_alone<true>},
@@ -55,7 +55,7 @@ constexpr ServerlessMode kServerlessModes[] = {
 static_assert(std::ranges::equal(kServerlessModes, kModesWithoutServers, {},
                                  [](const ServerlessMode& mode) { return std::string_view(mode.name); }));
 
-// Null for a mode of servers.
+// Null for a mode with servers.
 const ServerlessMode* serverless_mode(const std::string& name) {
   for (const ServerlessMode& mode : kServerlessModes)
     if (name == mode.name) return &mode;
@@ -79,7 +79,7 @@ Spec mode_of(const std::string& text) {
   std::exit(EXIT_SUCCESS);  // NOLINT(concurrency-mt-unsafe): nothing else runs
 }
 
-// A worker of a job whose command names no distributed mode trains as if it were alone, and all seems well.
+// Without a distributed mode, each worker of a job trains alone, and no error shows the mistake.
 void warn_if_in_a_job(const std::string& mode) {
   try {
     const ClusterConfig job = ClusterConfig::from_environment();
@@ -172,7 +172,7 @@ void KVStore::init(const std::vector<InitValue>& values) {
   backend_->init(values);
 }
 void KVStore::set_optimizer(const Spec& optimizer) {
-  // Options remember which keys were asked for; a spec that several workers share must not.
+  // Options record which keys were read, so several workers must not share one Spec. The backend gets a copy.
   backend_->set_optimizer(Spec(optimizer));
   has_optimizer_ = true;
 }
@@ -247,7 +247,7 @@ void KVStore::init_table(const TableSpec& table, const NDArray& values) {
   require(!values.is_none() && values.dtype() == table.dtype && values.shape() == Shape{table.rows, table.width},
           "the first values of table '", table.name, "' are ", values.is_none() ? "none" : values.describe(),
           ", expected ", name_of(table.dtype), " ", Shape{table.rows, table.width});
-  NDArray here;  // only where the values are asked for
+  NDArray here;  // filled by the first call, because only one worker needs the values
   init_table(table, [&](std::int64_t begin, std::int64_t, const NDArray& out) {
     if (here.is_none()) {
       here = values.to(Device{}).contiguous();

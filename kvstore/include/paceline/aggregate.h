@@ -1,5 +1,5 @@
 #pragma once
-// How the gradients that several workers push in a round, or several devices in a call, make one gradient.
+// How gradients are combined: the gradients of the workers in a round, or of several devices in one call.
 
 #include <paceline/options.h>
 
@@ -7,15 +7,15 @@
 
 namespace paceline {
 
-// One way of the two. Sums are added up in rank order, or in the order of the devices. Running statistics are averaged
-// under both.
+// The two ways to combine gradients. Sums are computed in a fixed order, in `dist_sync` in rank order. Running
+// statistics are averaged in both cases.
 enum class Aggregate : std::uint8_t {
-  kMean,  // the mean, weighted by the examples of each worker; devices count alike
-  kSum,   // the sum of the gradients as they are, as in MXNet's store
+  kMean,  // the mean; workers are weighted by their examples, devices are weighted equally
+  kSum,   // the plain sum, as in MXNet's store
 };
 
-// Reads the option `aggregate` of a mode: `mean` or `sum`; `otherwise` where it is absent. Throws InvalidArgument on
-// other values.
+// Reads the option `aggregate` of a mode: `mean` or `sum`. Returns `otherwise` if the option is absent. Throws
+// InvalidArgument for other values.
 Aggregate parse_aggregate(const Options& options, Aggregate otherwise);
 
 }  // namespace paceline

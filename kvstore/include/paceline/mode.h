@@ -16,33 +16,33 @@ namespace paceline {
 
 // The clocks of live workers. A clock counts finished steps.
 struct Progress {
-  std::int64_t mine = 0;     // of the worker that asks
-  std::int64_t slowest = 0;  // the lowest clock of the workers that still contribute
+  std::int64_t mine = 0;     // clock of the worker that asks
+  std::int64_t slowest = 0;  // lowest clock of the workers that rounds and bounds wait for
   double my_step = 0;        // seconds that the last step of the asking worker took; 0: not known yet
-  double slowest_step = 0;   // seconds that the last step of the slowest took; 0: not known yet
-  double slowest_since = 0;  // seconds that the slowest has spent in its present step
+  double slowest_step = 0;   // seconds that the last step of the slowest worker took; 0: not known yet
+  double slowest_since = 0;  // seconds that the slowest worker has spent in its present step
 };
 
-// A round of a synchronous mode, at one partition.
+// A round of a synchronous mode, for one slice or for one partition of a table.
 struct Round {
-  int contributed = 0;  // distinct workers that have pushed in it
-  int expected = 0;     // live workers that still contribute
+  int contributed = 0;  // number of workers that have pushed in the round
+  int expected = 0;     // `contributed`, plus the workers that the round still waits for
 };
 
-// How servers apply what workers push.
+// How servers apply pushes.
 enum class Applies : std::uint8_t {
-  kAtOnce,       // each push when it comes
-  kInRounds,     // round r holds what the workers push in their step r; they are applied as one update, in rank order
-  kWithBackups,  // the same in rounds that close without some workers; what these push from older weights is refused,
-                 // and they go on from the present weights
+  kAtOnce,       // each push when it arrives
+  kInRounds,     // round r holds the pushes of the workers' step r; they are applied as one update, in rank order
+  kWithBackups,  // in rounds that close without some workers; pushes from older weights are refused, and their workers
+                 // go on from the present weights
 };
 
-// What a mode can do. Workers and servers ask no mode for its name.
+// What a mode can do. Workers and servers decide by these members, not by the name of the mode.
 struct ModeTraits {
   Applies applies = Applies::kAtOnce;  // the way in which servers apply pushes
-  bool holds_tables = true;            // row-sparse ones; kWithBackups cannot
-  bool lockstep = false;               // kInRounds, and each round waits for all workers: a codec may take two rounds
-  bool holds_pulls = true;             // kAtOnce: may_pull() may be false; if never, pulls travel with the pushes
+  bool holds_tables = true;            // the mode can hold row-sparse tables; must be false for kWithBackups
+  bool lockstep = false;               // kInRounds only: each round waits for all workers; a codec may take two rounds
+  bool holds_pulls = true;             // kAtOnce only: may_pull() can be false; if never, pulls travel with the pushes
   // Do servers keep pushes until their round is complete?
   bool in_rounds() const { return applies != Applies::kAtOnce; }
   // May a pull wait at the server for other workers?
@@ -51,34 +51,35 @@ struct ModeTraits {
 
 struct AveragingOptions;
 
-// Decides from clocks when a push is applied, together with which others, and when a worker may go on. Constant, and so
-// thread-safe.
+// Decides from the clocks when pushes are applied, which pushes are applied together, and when a worker may go on. A
+// mode never changes, so it is thread-safe.
 class Mode {
  public:
   virtual ~Mode() = default;
-  // Always the same.
+  // Returns the same traits at every call.
   virtual ModeTraits traits() const = 0;
-  // The names of the mode's own options. Other keys of a mode's text belong to staleness, compression or transport.
+  // The names of the mode's own options. Other options of a mode's text belong to staleness, compression or transport.
   virtual std::vector<std::string> keys() const { return {}; }
-  // Throws InvalidArgument if the mode needs more workers.
+  // Throws InvalidArgument if the mode needs more workers than the job has at its start.
   virtual void check_workers(int /*at_start*/) const {}
-  // May the round be applied? Asked of modes with rounds, whenever a push or a worker's clock may have completed one.
+  // May the round be applied? Called in modes with rounds, whenever a push or a worker's clock may have completed a
+  // round.
   virtual bool round_complete(const Round&) const { return true; }
-  // What the gradients of a round make together.
+  // How the gradients of a round are combined.
   virtual Aggregate aggregate() const { return Aggregate::kMean; }
-  // May the asking worker get weights, and so begin its next step? Asked of modes without rounds. Only pulls are held
+  // May the asking worker get weights, and so begin its next step? Called in modes without rounds. Only pulls are held
   // back, never pushes. Must be true for the slowest worker.
   virtual bool may_pull(const Progress&) const { return true; }
   // The staleness policy for an optimizer if the user names none.
   virtual std::string default_staleness(const std::string& /*optimizer*/) const { return "none"; }
-  // Not null: workers train alone, and servers average their weights. For modes of the library.
+  // Not null: workers train alone, and servers average their weights. Only for modes of the library.
   virtual const AveragingOptions* averaging() const { return nullptr; }
 };
 
-// The mode of a spec, which may be one of `own`. Throws InvalidArgument listing the known modes or keys.
+// Makes the mode of a spec, or returns one of `own`. Throws InvalidArgument listing the known modes or options.
 std::shared_ptr<const Mode> make_mode(const Spec& spec, const Extensions& own = {});
 
-// Every mode of the servers by name.
+// Every mode with servers, by name.
 const Catalog<std::unique_ptr<Mode> (*)(const Options&)>& mode_catalog();
 
 }  // namespace paceline

@@ -1,6 +1,7 @@
 #pragma once
-// Optimizers. The update rule runs where the weights are: on a server, or in this process in `local`. A spec names it,
-// such as `sgd:lr=0.05,momentum=0.9`; namespace optim has typed forms. Servers take no code from the network.
+// Optimizers. An update rule runs where the weights are: on a server, or in this process in modes without servers. A
+// spec such as `momentum:lr=0.05,momentum=0.9` names the rule; namespace optim has structs for the specs. Servers take
+// no code from the network.
 
 #include <paceline/catalog.h>
 #include <paceline/device.h>
@@ -15,17 +16,17 @@
 
 namespace paceline {
 
-// The learning rate over time. Every optimizer knows these keys: lr (0.01), weight_decay (0), rescale (1),
-// clip_gradient (by value; 0: off), lr_mult and decay_mult (see Multipliers), and schedule (constant, linear, step or
-// cosine) with schedule_examples, schedule_end (0), schedule_warmup, schedule_every and schedule_factor (0.1), as
-// optim::Schedule explains them.
+// The learning rate over time. Every optimizer knows these options: lr (0.01), weight_decay (0; adamw: 0.01), rescale
+// (1), clip_gradient (by value; 0: off), lr_mult and decay_mult (see Multipliers), and schedule (constant, linear, step
+// or cosine) with schedule_examples, schedule_end (0), schedule_warmup, schedule_every and schedule_factor (0.1).
+// optim::Schedule explains the options of the schedule.
 class LearningRate {
  public:
-  // Reads lr and the keys of the schedule. Throws InvalidArgument on values out of range.
+  // Reads lr and the options of the schedule. Throws InvalidArgument on values out of range.
   static LearningRate parse(const Options& options);
-  // The rate when `examples` examples of the whole job are applied. It does not depend on the number of workers.
+  // The rate after `examples` examples of the whole job. It does not depend on the number of workers.
   double at(std::int64_t examples) const;
-  // The rate that the schedule changes.
+  // The base rate, which the schedule scales.
   double base() const { return base_; }
   void set_base(double rate) { base_ = rate; }
 
@@ -39,30 +40,30 @@ class LearningRate {
 
 // A factor for the keys whose names fit a pattern, in which '*' stands for any run of characters and '?' for one.
 struct Multiplier {
-  std::string pattern;  // of names
+  std::string pattern;  // pattern of key names
   double factor = 1;    // finite, at least 0
 };
 
-// What the multipliers make of one key.
+// The factors of one key.
 struct KeyFactors {
-  double learning_rate = 1;  // of its rate
-  double weight_decay = 1;   // of its decay
+  double learning_rate = 1;  // factor of the learning rate
+  double weight_decay = 1;   // factor of the weight decay
 };
 
 // The options lr_mult and decay_mult: factors of learning rate and weight decay for single keys, as
 // `lr_mult=*embedding*:0.1+head*:10,decay_mult=*bias*:0`. The first pattern that fits the name of a key or table
-// counts. Where none fits, the factor is 1. A rate of factor 0 keeps the weights; the optimizer's state moves on.
-// `assign` has no rate.
+// counts. If no pattern fits, the factor is 1. With a rate factor of 0 the weights stay the same, but the optimizer's
+// state still changes. `assign` has no rate.
 class Multipliers {
  public:
-  // Reads both options. Throws InvalidArgument on a factor that is no finite number of at least 0.
+  // Reads both options. Throws InvalidArgument unless each factor is a finite number of at least 0.
   static Multipliers parse(const Options& options);
   // The factors of a key or table.
   KeyFactors of(std::string_view key) const;
   // True: every key has the factors 1.
   bool empty() const { return rate_.empty() && decay_.empty(); }
-  // The patterns that fit none of these names, as "lr_mult=PATTERN". Leaves out the patterns of
-  // optim::no_decay_on_biases_and_norms(): a network may have no norms.
+  // The patterns that fit none of `keys`, as "lr_mult=PATTERN". Leaves out the patterns of
+  // optim::no_decay_on_biases_and_norms(), because a network may have no norms.
   std::vector<std::string> unused(std::span<const std::string> keys) const;
 
  private:
@@ -75,39 +76,40 @@ class Optimizer;
 struct Preparation {
   double rescale = 1;        // factor of the gradient
   double clip_gradient = 0;  // each element is clipped to this magnitude; 0: off
-  double weight_decay = 0;   // factor of the weight that is added
+  double weight_decay = 0;   // factor of the weight, which is added to the gradient
 
-  // Reads the options with these names, but not weight_decay if the optimizer itself handles it.
+  // Reads the options with these names. The second form leaves weight_decay at 0 if the optimizer decays_weights().
   static Preparation parse(const Options& options);
   static Preparation parse(const Options& options, const Optimizer& optimizer);
-  // Would it change any gradient?
+  // Does this preparation change any gradient?
   bool changes() const { return rescale != 1 || clip_gradient > 0 || weight_decay != 0; }
   // Changes `count` elements of the gradient in place. T is float or double.
   template <class T>
   void apply(T* gradient, const T* weight, std::int64_t count) const;
 };
 
-// What an optimizer knows about one update. It is the same for every element of a slice.
+// What an optimizer knows about one update. The values are the same for every element of a slice.
 struct UpdateStep {
-  double learning_rate = 0;  // at this update, the key's factor included
-  std::int64_t count = 0;    // updates that the slice has taken, this one included (Adam's t)
-  double decay_factor = 1;   // of the key's weight decay; an optimizer that decays_weights() applies it
+  double learning_rate = 0;  // learning rate of this update, times the key's factor
+  std::int64_t count = 0;    // updates since the optimizer's state began, this one included (Adam's t)
+  double decay_factor = 1;   // the key's factor of weight_decay; only optimizers with decays_weights() use it
 };
 
-// How far one update moves a weight: learning rate * gain * typical gradient. If `normalised`, learning rate * gain.
+// How far one update moves a weight: learning rate * gain * typical gradient, or learning rate * gain if `normalised`.
 // The gain of momentum m, for gradients that are independent of each other, is sqrt(1 + m^2 + m^4 + ...).
 struct StepSize {
   double gain = 1;          // a factor
   bool normalised = false;  // the size of gradients does not matter, as with Adam
 };
 
-// One key of Optimizer::update_cuda().
+// The update of one key in Optimizer::update_cuda().
 struct DeviceUpdate {
   Tile<float> arrays;  // whole arrays, in the device's memory
-  UpdateStep step;     // of that key
+  UpdateStep step;     // rate, count and decay factor of this key's update
 };
 
-// An update rule over tiles. Constant, and so thread-safe. The slices own the state arrays, which change.
+// An update rule over tiles. An optimizer never changes, so it is thread-safe. The slices own the state arrays, which
+// change.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -117,9 +119,9 @@ class Optimizer {
   // Updates the weights of a tile in place. tile.gradient is already prepared (see Preparation).
   virtual void update(const Tile<float>& tile, const UpdateStep& step) const = 0;
   virtual void update(const Tile<double>& tile, const UpdateStep& step) const = 0;
-  // The same for whole arrays in the memory of a CUDA device, the Preparation included, its weight_decay times the
-  // step's decay_factor. Gradients stay as they are. Issues to `stream`, a cudaStream_t, one launch for dozens of
-  // arrays. Throws NotAvailable where the optimizer has no kernel.
+  // Updates whole arrays in the memory of a CUDA device. Also applies the Preparation, with its weight_decay times the
+  // decay_factor of the key's step. Leaves the gradients as they are. Launches kernels on `stream`, a cudaStream_t,
+  // each for dozens of arrays, and does not wait for them. Throws NotAvailable if the optimizer has no kernel.
   virtual void update_cuda(std::span<const DeviceUpdate> updates, const Preparation& preparation, Device device,
                            void* stream) const;
   // How far updates move weights; for staleness policies.
@@ -127,15 +129,16 @@ class Optimizer {
   // True: the new weights do not depend on the old ones. tile.weight need not be set before update().
   virtual bool replaces() const { return false; }
   // True: update() does not change tile.gradient, and reads the weights from tile.before unless that is null. If no
-  // other rule takes part, it can then read gradient and weights where they are, without a copy.
+  // other rule takes part, update() then reads gradient and weights in place, without a copy.
   virtual bool in_one_pass() const { return false; }
   // True: the rule itself applies weight_decay, and the Preparation does not.
   virtual bool decays_weights() const { return false; }
-  // The momentum that a WorkerRule (dana) can take over, so that the server runs plain SGD; -1: none can be taken over.
+  // The momentum that a WorkerRule (`dana`) or a codec can take over, so that the server runs plain SGD; -1: none can
+  // be taken over.
   virtual double worker_momentum() const { return -1; }
 };
 
-// Makes the optimizer of a spec. For an unknown name or key, throws InvalidArgument listing the known ones.
+// Makes the optimizer of a spec. For an unknown name or option, throws InvalidArgument listing the known ones.
 std::unique_ptr<Optimizer> make_optimizer(const Spec& spec);
 // Every optimizer by name.
 const Catalog<std::unique_ptr<Optimizer> (*)(const Options&)>& optimizer_catalog();
@@ -143,49 +146,49 @@ const Catalog<std::unique_ptr<Optimizer> (*)(const Options&)>& optimizer_catalog
 // Optimizers as structs: each converts to its spec.
 namespace optim {
 
-// How the learning rate changes, counted in examples of the whole job.
+// How the learning rate changes. All numbers of examples are those of the whole job.
 struct Schedule {
   std::string form = "constant";  // constant, linear, step or cosine
-  std::int64_t examples = 0;      // linear, cosine: the rate reaches its end here
-  double end = 0;                 // linear, cosine: the rate there, as a fraction of lr
-  std::int64_t warmup = 0;        // every form: the rate grows from 0 over so many
-  std::int64_t every = 0;         // step: the rate is multiplied by `factor` each time
+  std::int64_t examples = 0;      // linear, cosine: the rate reaches its end after this many examples
+  double end = 0;                 // linear, cosine: the rate at the end, as a fraction of lr
+  std::int64_t warmup = 0;        // every form: the rate grows from 0 over this many examples
+  std::int64_t every = 0;         // step: number of examples between two multiplications by `factor`
   double factor = 0.1;            // step: see `every`
 };
 
-// For `decay_mult`: weight decay for weights alone. The patterns fit the biases (*bias*) and the scales and shifts of
-// norms (*gamma, *beta) of the layers in namespace nn.
+// For `decay_mult`: turns weight decay off for the biases (*bias*), and for the scales and shifts of norms (*gamma,
+// *beta), of the layers in namespace nn.
 std::vector<Multiplier> no_decay_on_biases_and_norms();
 
-// Spec `sgd`, `momentum` or `nesterov`: mom = momentum * mom + g, w -= lr * mom. With nesterov the second is
-// w -= lr * (g + momentum * mom).
+// Spec `sgd`, `momentum` or `nesterov`. An update does mom = momentum * mom + g, then w -= lr * mom. With nesterov, the
+// second part is w -= lr * (g + momentum * mom).
 struct SGD {
   double lr = 0.01;                                       // learning rate
-  double momentum = 0;                                    // 0: none, and no state
-  bool nesterov = false;                                  // Nesterov's form
+  double momentum = 0;                                    // 0: no momentum, and no state
+  bool nesterov = false;                                  // see above; needs momentum
   double weight_decay = 0;                                // see Preparation
   double clip_gradient = 0;                               // see Preparation
-  Schedule schedule = {};                                 // of the learning rate
+  Schedule schedule = {};                                 // schedule of the learning rate
   std::vector<Multiplier> lr_mult = {}, decay_mult = {};  // see Multipliers
   operator Spec() const;                                  // its spec
 };
 
-// Spec `assign`: the gradient becomes the weights. In synchronous modes it is the mean of the workers' gradients, or
-// their sum with aggregate=sum, so the store is an all-reduce.
+// Spec `assign`: the gradient becomes the weights. In synchronous modes, the mean of the workers' gradients becomes the
+// weights, or their sum with aggregate=sum. The store is then an all-reduce.
 struct Assign {
   operator Spec() const;  // its spec
 };
 
 // Spec `adam` (Kingma & Ba 2015), with bias correction. With moments m and v after t updates it does w -= lr * sqrt(1 -
-// beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon). epsilon is added to the uncorrected root, as in MXNet. PyTorch
-// adds epsilon to the corrected root, sqrt(v / (1 - beta2^t)). Its epsilon is therefore this one divided by sqrt(1 -
-// beta2^t), which matters only in the first steps.
+// beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon). As in MXNet, epsilon is added to the uncorrected root sqrt(v).
+// PyTorch adds epsilon to the corrected root, sqrt(v / (1 - beta2^t)). An epsilon here therefore acts like epsilon /
+// sqrt(1 - beta2^t) in PyTorch. The difference matters only early in training.
 struct Adam {
   double lr = 0.001;                                      // learning rate
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;      // see above
   double weight_decay = 0;                                // see Preparation
   double clip_gradient = 0;                               // see Preparation
-  Schedule schedule = {};                                 // of the learning rate
+  Schedule schedule = {};                                 // schedule of the learning rate
   std::vector<Multiplier> lr_mult = {}, decay_mult = {};  // see Multipliers
   operator Spec() const;                                  // its spec
 };
@@ -197,7 +200,7 @@ struct AdamW {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;      // as in Adam
   double weight_decay = 0.01;                             // see above
   double clip_gradient = 0;                               // see Preparation
-  Schedule schedule = {};                                 // of the learning rate
+  Schedule schedule = {};                                 // schedule of the learning rate
   std::vector<Multiplier> lr_mult = {}, decay_mult = {};  // see Multipliers
   operator Spec() const;                                  // its spec
 };

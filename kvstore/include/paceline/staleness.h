@@ -1,8 +1,8 @@
 #pragma once
-// Staleness policies: what a server does to a gradient that was computed from old weights. A mode names one, or several
-// joined by '+', in order: `dana+gap_aware`. Users may pass a policy of their own (extensions.h). Sources: Zhang et
-// al. 2016 (inverse delay), Mishchenko et al. 2022 (delay-adaptive steps), Zheng et al. 2017 (delay compensation),
-// Barkai et al. 2020 (gap aware), Hakimi et al. 2019 (DANA).
+// Staleness policies: what a server does to a gradient that was computed from old weights. A mode names one policy, or
+// several joined by '+', which act in this order: `dana+gap_aware`. Users may pass a policy of their own
+// (extensions.h). Sources: Zhang et al. 2016 (inverse delay), Mishchenko et al. 2022 (delay-adaptive steps), Zheng et
+// al. 2017 (delay compensation), Barkai et al. 2020 (gap aware), Hakimi et al. 2019 (DANA).
 
 #include <paceline/catalog.h>
 #include <paceline/extensions.h>
@@ -17,36 +17,36 @@
 
 namespace paceline {
 
-// What a policy knows about one push. It is the same for every element of the slice.
+// What a policy knows about one push. The values are the same for every element of the slice.
 struct StaleContext {
   std::int64_t delay = 0;     // the number of other updates between pull and push
-  double learning_rate = 0;   // of this update
+  double learning_rate = 0;   // learning rate of this update
   double peak_rate = 0;       // the largest learning rate of the schedule
-  StepSize step_size;         // of the optimizer
+  StepSize step_size;         // step size of the optimizer
   std::int64_t count = 0;     // updates that the policy's state has seen before this one
-  std::int64_t examples = 0;  // the gradient is the mean over that many
+  std::int64_t examples = 0;  // number of examples that the gradient is the mean of
   int workers = 1;            // the number of live workers
-  double factor = 1;          // Staleness::factor() of the members above
+  double factor = 1;          // result of Staleness::factor() for the members above
 };
 
 // The numbers of one update that the C library may round differently on another processor. A process that repeats the
 // update of another process uses the numbers of that process, and gets the same bits.
 struct ResolvedScalars {
   static constexpr double kUnresolved = -1;  // learning rate of scalars that are not resolved
-  double learning_rate = kUnresolved;        // of the update
-  double factor = 1;                         // Staleness::factor() for it
-  // Are they known?
+  double learning_rate = kUnresolved;        // learning rate of the update
+  double factor = 1;                         // result of Staleness::factor() for the update
+  // Are the numbers known?
   bool resolved() const { return learning_rate >= 0; }
 };
 
-// A policy. Constant, and so thread-safe. The slices own the state arrays, which change.
+// A staleness policy. A policy never changes, so it is thread-safe. The slices own the state arrays, which change.
 class Staleness {
  public:
   virtual ~Staleness() = default;
-  // The names of state arrays, as in Optimizer. All workers share them.
+  // The names of state arrays, as in Optimizer. All workers share the arrays of a slice.
   virtual std::vector<std::string> state_names() const { return {}; }
   // True: for each worker and slice, the server keeps the weights that the worker pulled. Workers that pulled the same
-  // version share one copy. When there are weights, the server logs how much memory this takes.
+  // version share one copy. The server logs how much memory the copies can take.
   virtual bool needs_pulled() const { return false; }
   // False: the push is refused, counted and reported, as `discard` does.
   virtual bool accepts(const StaleContext&) const { return true; }
@@ -55,28 +55,28 @@ class Staleness {
   virtual double factor(const StaleContext&) const { return 1; }
   // False: correct() would change nothing, neither the gradient nor a state.
   virtual bool corrects(const StaleContext&) const { return true; }
-  // Corrects tile.gradient in place. With a delay of 0 it must not change a bit.
+  // Corrects tile.gradient in place, and may update tile.state. With a delay of 0, no bit of the gradient may change.
   virtual void correct(const Tile<float>& tile, const StaleContext& context) const = 0;
   virtual void correct(const Tile<double>& tile, const StaleContext& context) const = 0;
 };
 
-// The policy of a name such as `inverse_delay` or `dana+gap_aware`, whose parts may be of `own`. Options hold for every
-// part of the library that knows them. The worker's halves of `dana` and `predict` are WorkerRules; their halves at the
-// server do nothing. Throws InvalidArgument listing what is known.
+// Makes the policy of a name such as `inverse_delay` or `dana+gap_aware`, whose parts may be of `own`. Each part of the
+// library takes the options that it knows. `dana` and `predict` work at the worker, as WorkerRules, and do nothing at
+// the server. Throws InvalidArgument listing the known policies or options.
 std::unique_ptr<Staleness> make_staleness(const std::string& policy, const Options& options,
                                           const Extensions& own = {});
 // Every policy by name.
 const Catalog<std::unique_ptr<Staleness> (*)(const Options&)>& staleness_catalog();
 // The parts of a name: {"dana", "gap_aware"} for "dana+gap_aware".
 std::vector<std::string> policy_parts(const std::string& policy);
-// Is `part` one of them?
+// Is `part` one of the parts of `policy`?
 bool has_part(const std::string& policy, const std::string& part);
 
 // What the functor of element_rule() gets for one element.
 template <class T>
 struct StaleElement {
-  T weight, pulled;      // the weight now, and when it was pulled; without needs_pulled both are the weight now
-  StaleContext context;  // of the push
+  T weight, pulled;      // the weight now, and as the worker pulled it; without needs_pulled both are the weight now
+  StaleContext context;  // what is known about the push
 };
 
 namespace detail {

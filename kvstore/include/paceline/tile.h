@@ -16,7 +16,7 @@ struct Tile {
   T* weight = nullptr;        // read and written
   const T* before = nullptr;  // not null: the old weights, and `weight` is only written (Optimizer::in_one_pass())
   const T* pulled = nullptr;  // the weights that the gradient was computed from; null unless a rule needs them
-  T* const* state = nullptr;  // this tile of each of the rule's state arrays
+  T* const* state = nullptr;  // for each of the rule's state arrays: this tile of the array
 };
 
 }  // namespace paceline

@@ -18,8 +18,8 @@ namespace detail {
 class WaitingWork;
 }
 
-// Bytes that travel. A frame shares its bytes, so that a payload is not copied on its way. The bytes must not change
-// while anybody holds `owner`. Any thread may release the last reference.
+// Bytes that travel. Frames share their bytes, so that sending does not copy a payload. The bytes must not change while
+// anybody holds `owner`. Any thread may release the last reference to `owner`.
 struct Frame {
   std::shared_ptr<const void> owner;  // keeps the bytes alive
   const std::byte* data = nullptr;    // the first byte
@@ -32,19 +32,20 @@ struct Frame {
 // The frames of one message. They arrive together or not at all.
 using Packet = std::vector<Frame>;
 
-// A way to a peer: an outgoing connection, or the way back to the sender of a packet. A link outlives the connection:
-// a peer that connects anew after its connection broke keeps it. It ends by close().
+// A way to a peer: an outgoing connection, or the way back to the sender of a packet. A link outlives its connection:
+// if the connection breaks and the peer connects anew, the link stays the same. close() ends a link.
 using LinkId = std::uint64_t;
 
-// Sees every packet. The sending thread or a thread of the transport calls the observer. Several threads may call it at
-// a time. It must not call the transport.
+// Sees every packet. The thread that sends or receives a packet calls the observer. Several threads may call the
+// observer at a time. It must not call the transport.
 class TransportObserver {
  public:
   virtual ~TransportObserver() = default;
-  // Before a packet is sent, and before a handler gets it.
+  // Called before a packet is sent, and before the handler gets a packet.
   virtual void on_send(LinkId link, const Packet& packet) = 0;
   virtual void on_receive(LinkId link, const Packet& packet) = 0;
-  // The transport has refused a peer that does not speak its protocol. `what` says who and why, as far as known.
+  // Called when the transport has refused a peer that does not speak its protocol. `what` names the peer and the
+  // reason, as far as known.
   virtual void on_reject(const std::string& /*what*/) {}
 };
 
@@ -64,27 +65,30 @@ class Transport {
   // Receives at `address`, such as "127.0.0.1:9091". Port 0 means a free port. For inproc the address is any name.
   // Returns the address that peers connect to. Throws NetworkError if the address is in use or not this host's.
   virtual std::string bind(const std::string& address) = 0;
-  // Opens a link to a bound address. Returns at once; connects and reconnects in the background. With keys, the peer
-  // must prove that it has the secret to the public key `key`.
+  // Opens a link to a bound address. Returns at once, and connects and reconnects in the background. With keys, the
+  // peer must prove that it holds the private key of the public key `key`.
   virtual LinkId connect(const std::string& address, const std::string& key) = 0;
   LinkId connect(const std::string& address) { return connect(address, {}); }
-  // Sends without blocking. The packet is queued while the peer is away. Packets for unknown links are dropped. The
-  // destructor of a frame's owner may call send() itself. Thread-safe.
+  // Sends without blocking. While the peer is away, packets for an outgoing link are queued, and packets for other
+  // links are dropped. Packets for unknown links are dropped, too. The destructor of a frame's owner may call send()
+  // itself. Thread-safe.
   virtual void send(LinkId link, Packet packet) = 0;
-  // Closes the connection of a link and drops what is queued for it. A peer that had connected may connect again.
+  // Closes the connection of a link and drops the packets that are queued for it. A peer that had connected to this
+  // process may connect again.
   virtual void close(LinkId link) = 0;
   // The public key that the peer of a link has proved to hold. Empty without keys, and for unknown links.
   virtual std::string identity_of(LinkId /*link*/) { return {}; }
   // Closes the links of peers that the keyring no longer admits.
   virtual void close_unadmitted() {}
-  // Says that the link is a member's. Where too many peers have connected, links of others are given up first.
+  // Marks the link as one to a member of the job. If too many peers have connected, links without this mark are given
+  // up first.
   virtual void keep(LinkId /*link*/) {}
   // The address that the link leads to, as far as known; for logs.
   virtual std::string describe(LinkId link) = 0;
-  // Sets the handler, before bind() and connect(). The handler gets one packet at a time, on the transport's thread or
-  // on a thread that does its waiting_work(). It may answer to the link that it is given.
+  // Sets the handler. Call it before bind() and connect(). The handler gets one packet at a time, on a thread of the
+  // transport or on a thread that does the waiting_work(). The handler may send to the link that it is given.
   virtual void on_receive(Handler handler) = 0;
-  // The work by which a waiting thread receives packets itself. Null if only the transport's thread can receive.
+  // Work by which a waiting thread receives packets itself. Null if only threads of the transport can receive.
   virtual std::shared_ptr<detail::WaitingWork> waiting_work() { return nullptr; }
   // The observer sees every later packet. Thread-safe.
   virtual void add_observer(std::shared_ptr<TransportObserver> observer) = 0;
@@ -94,8 +98,8 @@ class Transport {
 };
 
 // Makes the transport of a spec: `inproc`, `tcp[:io_threads=N,max_frame_bytes=N]`, or `shm` with tcp's options and
-// `host=NAME`. With a name, shm shares memory only with peers of the same name. Without, it shares with every peer that
-// can. Throws InvalidArgument listing the known transports or options.
+// `host=NAME`. With a name, shm shares memory only with peers that give the same name. Without a name, it shares memory
+// with peers of the same host, container and user. Throws InvalidArgument listing the known transports or options.
 std::unique_ptr<Transport> make_transport(const Spec& spec);
 
 }  // namespace paceline

@@ -16,24 +16,27 @@ namespace paceline {
 // Elements [begin, end) of a key that were pulled at one version.
 struct PulledRun {
   std::int64_t begin = 0, end = 0;  // in row-major order
-  std::uint64_t version = 0;        // of the weights
+  std::uint64_t version = 0;        // version of the weights
 };
 
-// A rule with a state for each key. Calls for different keys may come from different threads.
+// A rule with a state for each key. One thread at a time calls prepare(), state() and load(). Calls of pulled() may run
+// at the same time.
 class WorkerRule {
  public:
   virtual ~WorkerRule() = default;
 
-  // Computes the array that is pushed for `key` from its gradient. Both have the parameter's shape. Pushes engine tasks
-  // and returns at once. The result may be `gradient` itself, or an array that the rule owns. Weight decay, rescaling
-  // and clipping come first, so one worker with `dana` is exactly NAG. `weight` is the worker's copy.
+  // Returns the array to push for `key`, computed from its gradient. Both have the parameter's shape. Pushes engine
+  // tasks and returns at once. The result may be `gradient` itself, or an array that the rule owns. `weight` is the
+  // worker's copy. `dana` applies weight decay, rescaling and clipping before the momentum, so one worker with `dana`
+  // is exactly NAG.
   virtual NDArray prepare(const std::string& key, const NDArray& gradient, const NDArray& weight) = 0;
 
-  // True: the rule wants calls of pulled().
+  // True: the store must call pulled() after pulls.
   virtual bool predicts() const { return false; }
-  // Replaces the weights of a key that were just pulled by the weights to compute from. `pushes` is the number of this
-  // worker's pushes of the key since the last call. The engine task that writes the weights calls it. The weights are
-  // contiguous and in host memory. Calls for one key come one at a time.
+  // Replaces the weights of a key, right after they were pulled, with the weights to compute from. `pushes` is the
+  // number of this worker's pushes of the key since the last call. An engine task calls pulled() after the pull. The
+  // weights are contiguous and in host memory. Calls for one key come one at a time, and calls for different keys may
+  // run in parallel.
   virtual void pulled(const std::string&, std::span<const PulledRun>, std::int64_t /*pushes*/, const NDArray&) {}
 
   // Save and load the state, as arrays "<key>/<slot>", for checkpoints. load() throws InvalidArgument for an unknown
@@ -45,12 +48,12 @@ class WorkerRule {
 // Makes the worker's half of a staleness policy; null if no part of the policy has one. Throws InvalidArgument for
 // wrong options, or if the optimizer has no momentum that `dana` could take over (adam).
 //
-// - `dana` (DANA-Slim, Hakimi et al. 2019) keeps the optimizer's momentum here: v = momentum * v + g. It pushes
-//   g + momentum * v, and the server runs plain SGD.
-// - `predict` replaces pulled weights by those that it expects when the gradient is applied. It moves them along the
-//   mean update between the last pulls, by the delay that this worker has measured. The mean keeps predict_smoothing
-//   (0.5) of the earlier updates. predict_steps=n says that the weights are used in the n-th step after the pull. The
-//   server still compares with the weights that it sent.
+// - `dana` (DANA-Slim, Hakimi et al. 2019) keeps the optimizer's momentum here: v = momentum * v + g. It pushes g +
+//   momentum * v, and the server runs plain SGD.
+// - `predict` replaces pulled weights by a prediction of the weights at the time when the gradient is applied. It moves
+//   the pulled weights along the mean update between the last pulls. The distance is the delay that this worker has
+//   measured. The mean keeps the share predict_smoothing (0.5) of its earlier value. predict_steps=n says that the
+//   weights are used in the n-th step after the pull. The server still compares with the weights that it sent.
 std::unique_ptr<WorkerRule> make_worker_rule(const Spec& optimizer, const std::string& policy,
                                              const Options& options = {});
 
