@@ -241,7 +241,7 @@ class Faulty final : public FaultyTransport {
   bool may_strike(std::size_t i) PACELINE_REQUIRES(mutex_) {
     const Fault& fault = plan_.faults[i];
     return (fault.kind == Fault::Kind::kFreeze || fault.kind == Fault::Kind::kKill) && !states_[i].struck &&
-           matches(fault.from, self_) && is_reached(fault.begin);
+           matches(fault.from, self_) && is_reached(fault.begin, Clock::now());
   }
 
   void strike_at(Fault::Point point, MessageKind kind) PACELINE_REQUIRES(mutex_) {
