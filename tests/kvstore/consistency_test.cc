@@ -3,6 +3,7 @@
 #include <paceline/error.h>
 #include <paceline/kernel.h>
 #include <support/cluster_in_process.h>
+#include <support/soon.h>
 #include <support/tolerance.h>
 
 #include <atomic>
@@ -337,6 +338,7 @@ TEST(Consistency, TheModeOfAWorkerThatWasLostCountsNoMore) {
   goes->ask_and_wait(at_scheduler, message_of(MessageKind::kBarrier, proto::Barrier()));  // it has read both
   goes.reset();
   ended.add_killed(1);
+  ASSERT_TRUE(soon([&] { return stays.roster().live(Role::kWorker) == std::vector<int>{0}; }));
   EXPECT_EQ(error_of_call([&] { stays.ask_and_wait(at_scheduler, init("ring")); }), "");
   stays.leave();
   EXPECT_EQ(scheduler.result(), "");

@@ -1,6 +1,7 @@
 """The launcher over ssh, on two loopback addresses with an sshd each."""
 
 import os
+import pathlib
 import shutil
 import signal
 import socket
