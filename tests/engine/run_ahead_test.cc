@@ -43,8 +43,7 @@ std::chrono::steady_clock::duration time_until_half_is_free() {
 
 TEST(RunAhead, AThreadWaitsUntilHalfIsFree) {
   std::chrono::steady_clock::duration shortest = 1h;  // a busy machine may hold one of them up
-  for (int round = 0; round < 5 && shortest >= 800ms; ++round)
-    shortest = std::min(shortest, time_until_half_is_free());
+  for (int round = 0; round < 5 && shortest >= 800ms; ++round) shortest = std::min(shortest, time_until_half_is_free());
   EXPECT_LT(shortest, 800ms) << "it noticed the room by looking again";
 }
 
