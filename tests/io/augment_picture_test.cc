@@ -210,6 +210,7 @@ TEST(Boxes, SayWhatLabelsAreNone) {
   };
   EXPECT_THAT(reason({1}), HasSubstr("its labels are no boxes: there are 1"));
   EXPECT_THAT(reason({1, 5}), HasSubstr("the header has length 1"));
+  EXPECT_THAT(reason({2.5f, 5, 0, 0, 0, 1, 1}), HasSubstr("the header has length 2.5"));
   EXPECT_THAT(reason({2, 4, 1, 0, 0, 1}), HasSubstr("an object has length 4"));
   EXPECT_THAT(reason({2, 5, 1, 0, 0, 1}), HasSubstr("4 numbers are no objects of length 5"));
   EXPECT_THAT(reason({2, 5, 1, 0.5f, 0, 0.1f, 1}), HasSubstr("object 0 reaches from (0.5, 0) to (0.1, 1)"));

@@ -9,7 +9,9 @@
 #include <zlib.h>
 
 #include <cstring>
+#include <set>
 
+#include "convert/source.h"
 #include "convert_fixtures.h"
 
 namespace paceline::test {
@@ -208,6 +210,8 @@ TEST(TextSource, WindowsHoldTheWholeText) {
   EXPECT_EQ(loaded.label[999], -1);
   EXPECT_EQ(manifest.statistics.lengths.largest, 65);
   EXPECT_EQ(convert_one(folder, text_source({folder / "a.txt"}, {.window = 64, .stride = 10})).records(), 100);
+  const std::vector<std::uint64_t> keys = text_source({folder / "a.txt"}, {.window = 64})->keys();
+  EXPECT_EQ(std::set<std::uint64_t>(keys.begin(), keys.end()).size(), 16u) << "each window has a place of its own";
 }
 
 TEST(TextSource, LinesAndFieldsOfJson) {
