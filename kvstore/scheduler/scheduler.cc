@@ -94,7 +94,7 @@ struct Scheduler::Impl {
       const bool lost = peer.id.role == Role::kWorker && !peer.alive && !peer.finished;
       if (!lost || !written_as_lost.insert(peer.incarnation).second) continue;
       std::ofstream file(config.lost_file, std::ios::app);
-      file << name_of(peer.id.role) << ' ' << peer.id.rank << std::endl;
+      file << name_of(peer.id.role) << ' ' << peer.id.rank << '\n' << std::flush;
       if (!file)
         LOG(WARNING) << "[scheduler] cannot write '" << config.lost_file
                      << "' (PACELINE_LOST_FILE); the launcher may not count worker " << peer.id.rank << " as lost";

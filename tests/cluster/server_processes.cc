@@ -24,7 +24,7 @@ class Processes final : public ServerProcesses {
  public:
   explicit Processes(const ClusterConfig& config) {
     const auto port_file = std::filesystem::temp_directory_path() /
-                           ("paceline_cluster_test." + std::to_string(getpid()) + "." + std::to_string(++count_));
+                           ("paceline_cluster_test." + std::to_string(getpid()) + "." + std::to_string(++count));
     std::filesystem::remove(port_file);
     key_file_ = port_file;
     key_file_ += ".key";
@@ -95,7 +95,7 @@ class Processes final : public ServerProcesses {
     pids_.push_back(pid);
   }
 
-  static inline int count_ = 0;
+  static inline int count = 0;
   std::filesystem::path key_file_;
   std::vector<pid_t> pids_;
   int port_ = 0;

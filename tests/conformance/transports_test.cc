@@ -58,6 +58,7 @@ struct Kind {
   std::string transport;
   bool decorated = false, keyed = false;
 };
+// NOLINTNEXTLINE(readability-identifier-naming): GoogleTest finds it by this name
 void PrintTo(const Kind& kind, std::ostream* out) {
   *out << kind.transport << (kind.decorated ? "_faulty" : "") << (kind.keyed ? "_keyed" : "");
 }
@@ -157,7 +158,7 @@ TEST_P(Transports, frames_of_any_size_keep_their_bounds) {
 TEST_P(Transports, a_sent_frame_is_let_go) {
   Received received;
   auto server = make(), client = make();
-  server->on_receive([&](LinkId from, Packet) { received.handler()(from, {}); });
+  server->on_receive([&](LinkId from, const Packet&) { received.handler()(from, {}); });
   const LinkId link = client->connect(server->bind(anywhere()));
   auto owner = std::make_shared<std::string>(100000, 'x');
   const std::weak_ptr<std::string> watch = owner;
@@ -294,7 +295,7 @@ TEST_P(Transports, ends_in_the_middle_of_traffic) {
       if (destroyed) late = true;
       to->send(from, std::move(packet));
     });
-    client->on_receive([](LinkId, Packet) {});
+    client->on_receive([](LinkId, const Packet&) {});
     const LinkId link = client->connect(server->bind(anywhere()));
     std::thread sender([&, to = client.get()] {
       for (int i = 0; i < 20000 && !stop; ++i) to->send(link, packet_of(std::string(i % 3000, 'x')));

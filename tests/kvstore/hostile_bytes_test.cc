@@ -100,7 +100,7 @@ TEST(HostileBytes, do_not_disturb_the_tcp_transport) {
       case 0: stranger.say(random_bytes(random, random() % 3000)); break;
       case 1: stranger.say("GET / HTTP/1.1\r\nHost: here\r\n\r\n"); break;
       case 2: stranger.say(zmtp_greeting() + random_bytes(random, random() % 500)); break;
-      case 3: stranger.say(zmtp_greeting() + zmtp_ready() + random_bytes(random, random() % 500)); break;
+      default: stranger.say(zmtp_greeting() + zmtp_ready() + random_bytes(random, random() % 500)); break;
     }
   }
   // Not our handshake, and a frame that claims to be larger than any may be.

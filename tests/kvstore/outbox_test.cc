@@ -160,7 +160,7 @@ class OutboxOverTcp : public testing::Test {
     message.body = body;
     if (bytes > 0) message.payload.push_back({backlog_, backlog_.get(), bytes});
     outbox_->submit(priority, bytes, std::move(message),
-                    [then = std::move(then)](std::optional<Message> answer, std::exception_ptr) {
+                    [then = std::move(then)](const std::optional<Message>& answer, const std::exception_ptr&) {
                       EXPECT_TRUE(answer.has_value());
                       then();
                     });
@@ -293,7 +293,7 @@ TEST_F(OutboxOverTcp, WithoutAWindowAnUrgentRequestWaitsForAll) {
     message.header.kind = MessageKind::kPushPull;
     message.payload.push_back({backlog_, backlog_.get(), bytes});
     worker_->ask({Role::kServer, 0}, std::move(message),
-                 [&done, then = std::move(then)](std::optional<Message> answer, std::exception_ptr) {
+                 [&done, then = std::move(then)](const std::optional<Message>& answer, const std::exception_ptr&) {
                    EXPECT_TRUE(answer.has_value());
                    then();
                    ++done;

@@ -124,7 +124,7 @@ void RingPeer::submit(int rank, Message message, int priority, std::function<voi
     sent_to_hosts_ += static_cast<std::int64_t>(bytes);
   outbox(rank).submit(
       priority, bytes, std::move(message),
-      [this, on_answer = std::move(on_answer)](std::optional<Message> answer, std::exception_ptr error) {
+      [this, on_answer = std::move(on_answer)](std::optional<Message> answer, const std::exception_ptr& error) {
         post([this, on_answer, error, answer = std::move(answer)]() mutable {
           if (failure_) return;
           try {
@@ -344,7 +344,7 @@ void RingPeer::check_settled() {
   for (Piece& piece : pieces_) serve_readers(piece);
 }
 
-void RingPeer::fail_all(std::exception_ptr error) {
+void RingPeer::fail_all(const std::exception_ptr& error) {
   if (failure_) return;
   failure_ = error;
   for (Piece& piece : pieces_) {

@@ -339,7 +339,7 @@ class RingPeer {
   bool settled_here(std::uint64_t need);
   void settle(std::uint64_t need);
   void check_settled();
-  void fail_all(std::exception_ptr error);
+  void fail_all(const std::exception_ptr& error);
   void take_places();
   bool shares_memory(int rank) const { return lends_memory_ && others_.at(rank).near; }
   std::size_t message_bytes(int rank) const { return shares_memory(rank) ? kSharedMessageBytes : kNetworkMessageBytes; }

@@ -93,7 +93,7 @@ void GossipPeer::meet(const std::vector<Snapshot>& snapshots, std::int64_t step,
   for (const Snapshot& snapshot : snapshots) payload.add(snapshot.data.get(), snapshot.bytes, snapshot.data);
   const auto end = std::make_shared<Completion>(std::move(completion));
   node_.ask(partner, message_of(MessageKind::kGossipMeet, body, payload.finish()),
-            [this, end, partner, body](const std::optional<Message>& answer, std::exception_ptr error) {
+            [this, end, partner, body](const std::optional<Message>& answer, const std::exception_ptr& error) {
               try {
                 if (error) std::rethrow_exception(error);
                 take_answer(partner, body, *answer);
@@ -139,7 +139,7 @@ std::vector<const std::byte*> GossipPeer::runs(PayloadReader& payload, std::size
 void GossipPeer::tell(const PeerId& peer, Message message) {
   told_->add();
   node_.ask(peer, std::move(message),
-            [told = told_](const std::optional<Message>&, std::exception_ptr) { told->remove(); });
+            [told = told_](const std::optional<Message>&, const std::exception_ptr&) { told->remove(); });
 }
 
 // ---- requests of other workers
