@@ -161,7 +161,7 @@ unsigned number_from(const char* variable, unsigned otherwise) {
   return text ? static_cast<unsigned>(std::stoul(text)) : otherwise;
 }
 
-constexpr int kParts = 4;
+constexpr int kParts = 20;  // each of some seconds, so that a starved one ends in time
 
 class GradientPrograms : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Parts, GradientPrograms, testing::Range(0, kParts));
