@@ -5,14 +5,27 @@
 #include <paceline/cores.h>
 #include <paceline/detail/start_thread.h>
 
+#include <chrono>
 #include <utility>
 
 namespace paceline::detail {
 namespace {
 
 // An idle core of a virtual machine takes 25 to 40 microseconds to wake; longer spinning would starve its neighbours.
-constexpr int kSpins = 200;
-constexpr int kSpinsBeforeYield = 100;
+constexpr int kPauses = 100;
+constexpr int kYields = 100;
+
+// On busy cores a yield costs a time slice, while a thread that sleeps is woken at once. So a worker that has met busy
+// cores sleeps without yielding for this many times.
+constexpr int kSleepsOnBusyCores = 64;
+
+// Returns false if other threads had the core for long.
+bool yield_briefly() {
+  constexpr std::chrono::microseconds kLong{100};
+  const auto begin = std::chrono::steady_clock::now();
+  sched_yield();
+  return std::chrono::steady_clock::now() - begin < kLong;
+}
 
 }  // namespace
 
@@ -91,10 +104,23 @@ Task* WorkerPool::next(Worker& worker) {
   return take_spinning(worker);
 }
 
+void WorkerPool::spin(Worker& worker) const {
+  const auto is_idle = [this] { return ready_hint_.load(std::memory_order_relaxed) == 0; };
+  for (int i = 0; i < kPauses && is_idle(); ++i) pause_briefly();
+  if (worker.sleeps_on_busy_cores > 0) {
+    --worker.sleeps_on_busy_cores;
+    return;
+  }
+  for (int i = 0; i < kYields && is_idle(); ++i) {
+    if (yield_briefly()) continue;
+    worker.sleeps_on_busy_cores = kSleepsOnBusyCores;
+    return;
+  }
+}
+
 Task* WorkerPool::take_spinning(Worker& worker) {
   for (;;) {
-    for (int spin = 0; spin < kSpins && ready_hint_.load(std::memory_order_relaxed) == 0; ++spin)
-      spin < kSpinsBeforeYield ? pause_briefly() : static_cast<void>(sched_yield());
+    spin(worker);
     {
       bool wake_another = false;
       Task* task = nullptr;

@@ -33,9 +33,10 @@ class Semaphore {
 };
 
 struct Worker {
-  int number;                   // of the engine's threads, from 1
-  std::uint32_t unnoticed = 0;  // tasks completed since the last Progress::notice()
-  bool running = false;         // a task that was taken
+  int number;                    // of the engine's threads, from 1
+  std::uint32_t unnoticed = 0;   // tasks completed since the last Progress::notice()
+  bool running = false;          // a task that was taken
+  int sleeps_on_busy_cores = 0;  // times that it will sleep without yielding first
 };
 
 // What a pool asks of its engine. Called on the pool's threads.
@@ -76,6 +77,8 @@ class WorkerPool {
   void end();
   void serve(Worker worker);
   Task* next(Worker& worker);
+  // Waits for a task for some microseconds.
+  void spin(Worker& worker) const;
   Task* take_spinning(Worker& worker);
   Task* take(Worker& worker) PACELINE_REQUIRES(lock_);
 
