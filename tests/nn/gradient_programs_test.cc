@@ -1,5 +1,5 @@
 // Random programs: their gradients are those of finite differences, and the same bits on every engine, on simulated
-// devices, and captured. PACELINE_PROGRAMS and PACELINE_SEED choose how many programs, and the first one's seed.
+// devices, and captured. TEST_PROGRAMS and TEST_SEED choose how many programs, and the first one's seed.
 #include <gtest/gtest.h>
 #include <paceline/capture.h>
 
@@ -167,8 +167,8 @@ class GradientPrograms : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Parts, GradientPrograms, testing::Range(0, kParts));
 
 TEST_P(GradientPrograms, AgreeWithFiniteDifferencesAndEverywhere) {
-  const unsigned programs = number_from("PACELINE_PROGRAMS", 2000),
-                 first = number_from("PACELINE_SEED", std::random_device()());
+  const unsigned programs = number_from("TEST_PROGRAMS", 2000),
+                 first = number_from("TEST_SEED", std::random_device()());
   std::cout << "first seed " << first << '\n';
   unsigned refused = 0, run = 0;
   for (unsigned i = static_cast<unsigned>(GetParam()); i < programs; i += kParts) {
