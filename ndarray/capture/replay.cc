@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::int64_t kPiece = 8192;  // elements: a few of these stay in a core's own cache
 
-constexpr std::size_t kKeptOutputs = 4;  // of each result; who holds more of them gets new memory
-constexpr std::size_t kMostKept = 16;    // sets of addresses of a part
+constexpr std::size_t kOutputSets = 4;  // who holds the results of more runs gets new memory
+constexpr std::size_t kMostKept = 16;   // sets of addresses of a part
 
 // Never none: the arena's variable is also what keeps the runs in order.
 NDArray bytes_on(const Program& program, std::size_t bytes) {
@@ -43,7 +43,6 @@ Replay::Replay(Program program, std::vector<Operand> places, const std::vector<N
   for (const Block& block : program_.blocks)
     if (block.kind == Block::Kind::kOutput)
       output_bytes_[static_cast<std::size_t>(block.index)] = {static_cast<std::int64_t>(block.bytes)};
-  free_outputs_.resize(output_bytes_.size());
 
   std::set<int> touched;  // results: what earlier calls left in their memory is never read
   std::size_t begin = 0;
@@ -114,13 +113,26 @@ void Replay::compute_constants() {
   }
 }
 
-NDArray Replay::output(std::size_t index) {
-  std::vector<NDArray>& kept = free_outputs_[index];
-  for (const NDArray& array : kept)
-    if (ArrayBuilder::storage(array).use_count() == 1) return array;
-  const NDArray made(output_bytes_[index], DType::kUint8, program_.device, *program_.engine);
-  if (kept.size() < kKeptOutputs) kept.push_back(made);
-  return made;
+std::shared_ptr<const std::vector<NDArray>> Replay::outputs() {
+  const auto make = [&](std::size_t index) {
+    return NDArray(output_bytes_[index], DType::kUint8, program_.device, *program_.engine);
+  };
+  const auto is_free = [](const NDArray& array) { return ArrayBuilder::storage(array).use_count() == 1; };
+  const auto free = std::find_if(output_sets_.rbegin(), output_sets_.rend(),
+                                 [&](const auto& set) { return std::ranges::all_of(*set, is_free); });
+  if (free != output_sets_.rend()) {
+    std::rotate(free.base() - 1, free.base(), output_sets_.end());
+    return output_sets_.back();
+  }
+  std::vector<NDArray> set(output_bytes_.size());
+  if (output_sets_.size() == kOutputSets) {
+    for (std::size_t i = 0; i < set.size(); ++i)
+      if (const NDArray& array = (*output_sets_.front())[i]; is_free(array)) set[i] = array;
+    output_sets_.erase(output_sets_.begin());
+  }
+  for (std::size_t i = 0; i < set.size(); ++i)
+    if (set[i].is_none()) set[i] = make(i);
+  return output_sets_.emplace_back(std::make_shared<const std::vector<NDArray>>(std::move(set)));
 }
 
 const std::shared_ptr<Storage>& Replay::storage(int index, const Arrays& arrays) const {
@@ -138,7 +150,7 @@ bool Replay::takes(const std::vector<NDArray>& inputs) const {
 std::vector<NDArray> Replay::run(const std::vector<NDArray>& inputs) {
   const auto arrays = std::make_shared<Arrays>();
   arrays->inputs = inputs;
-  for (std::size_t i = 0; i < output_bytes_.size(); ++i) arrays->outputs.push_back(output(i));
+  arrays->outputs = outputs();
   for (std::size_t i = 0; i < parts_.size(); ++i) push(parts_[i], i == 0, arrays);
 
   std::vector<NDArray> results;
@@ -167,7 +179,7 @@ void Replay::push(Part& part, bool first, const std::shared_ptr<const Arrays>& a
   writes.push_back(arena_.variable());
   std::int64_t new_bytes = 0;
   if (first)
-    for (const NDArray& output : arrays->outputs)
+    for (const NDArray& output : *arrays->outputs)
       if (output.variable().version() == 0) new_bytes += static_cast<std::int64_t>(output.bytes());
   program_.engine->push({"captured", program_.device}, reads, writes,
                         [ahead = RunAhead(new_bytes, program_.device), self = shared_from_this(), &part, first,

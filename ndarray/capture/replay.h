@@ -23,9 +23,10 @@ class Replay : public std::enable_shared_from_this<Replay> {
  private:
   // What differs from run to run.
   struct Arrays {
-    std::vector<NDArray> inputs, outputs;
+    std::vector<NDArray> inputs;
+    std::shared_ptr<const std::vector<NDArray>> outputs;  // runs that use the same memory share them
     const NDArray& of(const Block& block) const {
-      return (block.kind == Block::Kind::kInput ? inputs : outputs)[static_cast<std::size_t>(block.index)];
+      return (block.kind == Block::Kind::kInput ? inputs : *outputs)[static_cast<std::size_t>(block.index)];
     }
   };
   // A tensor whose memory is the run's.
@@ -50,7 +51,10 @@ class Replay : public std::enable_shared_from_this<Replay> {
   void* address(const Operand& operand) const;
   std::vector<Tensor> tensors(const KernelCall& call) const;
   void compute_constants();
-  NDArray output(std::size_t index);
+  // Memory for one run's results: that of earlier runs, if nobody but their tasks holds any of it. The engine runs the
+  // tasks of a later run behind those. Results come back together, so that few sets of addresses occur, and each has
+  // its graph.
+  std::shared_ptr<const std::vector<NDArray>> outputs();
   const std::shared_ptr<Storage>& storage(int block, const Arrays& arrays) const;
   void push(Part& part, bool first, const std::shared_ptr<const Arrays>& arrays);
   // `stream`: of a CUDA device; null where the work is done at once.
@@ -66,7 +70,7 @@ class Replay : public std::enable_shared_from_this<Replay> {
   std::vector<std::vector<Tensor>> tensors_;  // by call: inputs, then outputs
   std::vector<Part> parts_;
   std::vector<Shape> output_bytes_;
-  std::vector<std::vector<NDArray>> free_outputs_;  // by output; those that nobody else holds are used again
+  std::vector<std::shared_ptr<const std::vector<NDArray>>> output_sets_;  // the one used last at the end
 };
 
 }  // namespace paceline::detail
