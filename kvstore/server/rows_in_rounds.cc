@@ -1,4 +1,5 @@
-// Rounds of rows that wait for every live worker. Round r holds the pushes of the workers' step r.
+// Rounds of rows. Round r holds the pushes of the workers' step r. It closes when the mode says so, and does not wait
+// for a worker inside a barrier.
 #include <paceline/error.h>
 #include <paceline/log.h>
 
@@ -19,7 +20,8 @@ class RowsInRounds final : public RowSequencer {
  private:
   void push(Waiting& pull, RowPushEntry& entry) override;
   void pull(Waiting waiting) override;
-  // Returns the first round that is not over. A round without contributions is over when every worker is past it.
+  // Returns the first round that is not over. A round without contributions is over when the clock of every worker that
+  // contributes is above it.
   std::uint64_t next_round(const RowPartition& state) const;
   void advance(ServedRows& served);
   void answer_waiting(ServedRows& served);
@@ -34,6 +36,7 @@ void RowsInRounds::push(Waiting& pull, RowPushEntry& entry) {
   } catch (const Error&) {
     // The push has no effect, but its number counts as taken, because the worker does not use the number again.
     entry.rows.ids = {};
+    entry.rows.counted = 0;
     served.state.apply(entry);
     throw;
   }

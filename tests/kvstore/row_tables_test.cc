@@ -213,6 +213,27 @@ TEST(RowTables, ASecondPushInAStepOfASynchronousModeIsRefused) {
   EXPECT_NE(error_of_call([&] { out.wait(); }).find("twice in step 0"), std::string::npos);
 }
 
+TEST(RowTables, TheExamplesOfARefusedPushDoNotMoveTheLearningRate) {
+  ClusterInProcess cluster({.mode = "dist_sync", .workers = 1});
+  KVStore& store = cluster.worker(0);
+  Engine& engine = cluster.engine(0);
+  store.init_table(table_of(10, 1, "zeros"));
+  store.set_optimizer(optim::SGD{.lr = 1, .schedule = {.warmup = 9}});  // after n examples (n + 1) / 10
+  const auto push = [&](std::int64_t row) {
+    store.push_rows({{"table", ids_of({row}, engine), rows_of({-1}, 1, engine)}});
+  };
+  push(1);
+  push(2);
+  const NDArray refused = NDArray::zeros(Shape{1, 1}, DType::kFloat32, {}, engine);
+  store.pull_rows({{"table", ids_of({2}, engine), refused}});
+  EXPECT_NE(error_of_call([&] { refused.wait(); }).find("twice in step 0"), std::string::npos);
+  store.step_end();
+  push(3);
+  store.step_end();
+  const std::vector<float> rows = pull(store, table_of(10, 1, "zeros"), {1, 2, 3}, engine);
+  EXPECT_EQ(rows, (std::vector<float>{0.1F, 0, 0.2F}));
+}
+
 TEST(RowTables, RowsStartAlikeOnAnyNumberOfServers) {
   std::vector<std::vector<float>> pulled;
   for (const int servers : {0, 1, 3}) {
