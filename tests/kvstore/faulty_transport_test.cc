@@ -195,6 +195,19 @@ TEST(FaultyTransport, AFrozenProcessGoesOnWhereItWas) {
   EXPECT_EQ(frozen.notebook->wait(1), std::vector<std::string>{"held"});
 }
 
+// Not even a packet that was held back before, and falls due while it is frozen.
+TEST(FaultyTransport, AFrozenProcessSendsNothing) {
+  Under frozen("throttle 1kB/s; freeze worker0 at step 1 for 200ms");
+  const auto begin = std::chrono::steady_clock::now();
+  frozen.send(std::string(50, 'x'));  // due in 50 ms
+  frozen.transport->reached(1);
+  const bool was_held = frozen.notebook->sent().empty();  // else this machine was too slow to freeze it in time
+  frozen.notebook->wait(1);
+  if (was_held) {
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, 200ms);
+  }
+}
+
 TEST(FaultyTransport, ItsNameMayComeLater) {
   Under unnamed("kill worker3 at step 1", "worker");
   unnamed.transport->reached(1);

@@ -303,9 +303,11 @@ class Faulty final : public FaultyTransport {
     if (stop_) return false;
     strike_where_it_is_time();
     const Clock::time_point now = Clock::now();
-    if (held_.empty() || held_.begin()->first > now) {
-      Clock::time_point wake = now + std::chrono::hours(1);
-      if (!held_.empty()) wake = held_.begin()->first;
+    // A frozen process sends nothing, not even packets that fall due while it is frozen.
+    const Clock::time_point due =
+        held_.empty() ? now + std::chrono::hours(1) : std::max(held_.begin()->first, frozen_until_);
+    if (due > now) {
+      Clock::time_point wake = due;
       for (std::size_t i = 0; i < plan_.faults.size(); ++i) {
         if (states_[i].strikes) wake = std::min(wake, *states_[i].strikes);
         const FaultTime& begin = plan_.faults[i].begin;
