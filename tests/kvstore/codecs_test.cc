@@ -170,6 +170,19 @@ TEST(Codecs, QsgdIsUnbiased) {
   EXPECT_NE(decoded({.slice = 5, .worker = 0}), decoded({.slice = 5, .worker = 1}));
 }
 
+// The number of levels divided by such a norm is no float.
+TEST(Codecs, QsgdLeavesZerosOfATinyNormAlone) {
+  for (const int levels : {1, 7, 127}) {
+    SCOPED_TRACE(levels);
+    const float tiny = static_cast<float>(levels) * 1e-39f;
+    const std::vector<float> decoded = push(*codec_of(str("qsgd:levels=", levels)), {0, tiny, -tiny, 0}).decoded;
+    EXPECT_EQ(decoded[0], 0);
+    EXPECT_EQ(decoded[3], 0);
+    EXPECT_GE(decoded[1], 0);
+    EXPECT_LE(decoded[2], 0);
+  }
+}
+
 // T2.4, counterexample 1 (Karimireddy et al. 2019): g is 4 in a quarter of the steps, else -1, on [-1, 1].
 TEST(Codecs, SignsNeedErrorFeedbackWhenGradientsAreSkewed) {
   const auto run = [](const std::string& text) {

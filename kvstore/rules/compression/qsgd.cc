@@ -3,6 +3,8 @@
 // state.
 #include <paceline/random.h>
 
+#include <limits>
+
 #include "compression/encoded.h"
 
 namespace paceline {
@@ -65,14 +67,14 @@ class Qsgd final : public Codec {
              std::byte* codes) const {
     const unsigned sign = 1u << (bits_ - 1), per_byte = 8 / bits_;
     const auto highest = static_cast<float>(levels_);
-    const float scale = norm > 0 ? highest / norm : 0;
+    // For a norm below about 1e-36 the quotient is infinite, and 0 times infinity is NaN. With the limit, such a bucket
+    // is sent too small, and zeros as zeros.
+    const float scale = norm > 0 ? std::min(highest / norm, std::numeric_limits<float>::max()) : 0;
     std::fill_n(codes, bucket_bytes(static_cast<std::int64_t>(bucket.size())) - sizeof(float), std::byte{0});
     RandomBits bits{};
     for (std::size_t i = 0; i < bucket.size(); ++i) {
       if (i % 4 == 0) bits = random_bits(seed, first + i / 4, worker);
       const float level = norm > 0 ? std::abs(bucket[i]) * scale + uniform_float(bits.word[i % 4]) : 0;
-      // std::min() returns its first argument if `level` is NaN, which no integer can hold. `level` is NaN for an
-      // element of 0 if `scale` has overflowed.
       const unsigned code = static_cast<unsigned>(std::min(highest, level)) |
                             (std::bit_cast<std::uint32_t>(bucket[i]) >> (32 - bits_) & sign);
       codes[i / per_byte] |= static_cast<std::byte>(code << (i % per_byte * bits_));
