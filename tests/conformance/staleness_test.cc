@@ -80,6 +80,11 @@ TEST(Policies, RefuseOptionsThatTheyDoNotKnow) {
   EXPECT_THROW(make_staleness("gap_awre", {}), InvalidArgument);
 }
 
+TEST(Policies, RefuseDelaysBelowZero) {
+  for (const char* text : {"discard:discard_above=-1", "delay_adaptive:full_rate_delay=-1"})
+    EXPECT_THROW(make(Spec::parse(text)), InvalidArgument) << text;
+}
+
 template <class T>
 void leaves_fresh_gradients() {
   for (const Spec& spec : every_policy()) {

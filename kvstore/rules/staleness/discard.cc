@@ -21,7 +21,9 @@ class Discard final : public Staleness {
 }  // namespace
 
 std::unique_ptr<Staleness> make_discard_staleness(const Options& options) {
-  return std::make_unique<Discard>(options.get("discard_above", std::int64_t{0}));
+  const std::int64_t above = options.get("discard_above", std::int64_t{0});
+  require(above >= 0, "discard_above is ", above, ", expected at least 0 (four times the number of workers)");
+  return std::make_unique<Discard>(above);
 }
 
 }  // namespace paceline
