@@ -23,9 +23,6 @@ class BackupRounds final : public RoundSequencer {
     const bool open = rounds && !rounds->empty();
     const bool outdated = !state.slices()[place].average && contribution.version != state.version(place);
     if (outdated || (open && has_contributed(*rounds, *pushed.call))) return {Verdict::kLate, round, round};
-    if (!open)
-      shard_.clocks.for_each_contributing(
-          [&](int worker, std::uint64_t clock) { pushed.partition.watches[place].clocks_at_opening[worker] = clock; });
     return {Verdict::kKept, round, round};
   }
 
@@ -33,6 +30,10 @@ class BackupRounds final : public RoundSequencer {
     const DensePartition::SliceRounds* const rounds = partition.state.find_rounds(slice);
     if (!rounds || rounds->empty()) return;
     Watch& watch = partition.watches[slice];
+    // The round has just opened: push() calls advance() right after it has applied a contribution.
+    if (watch.clocks_at_opening.empty())
+      shard_.clocks.for_each_contributing(
+          [&](int worker, std::uint64_t clock) { watch.clocks_at_opening[worker] = clock; });
     // A worker that has ended a step since the round opened, without a push of this slice, is not expected to
     // contribute.
     const auto misses = [&](int worker, std::uint64_t clock) {
