@@ -5,12 +5,16 @@
 #include <kvstore/row_support.h>
 #include <support/cluster_in_process.h>
 
+#include <chrono>
+#include <thread>
+
 #include "dense_partition.h"
 #include "rows/row_partition.h"
 
 namespace paceline::test {
 namespace {
 
+using namespace std::chrono_literals;
 using testing::HasSubstr;
 
 // Throws where a gradient is 13.
@@ -103,6 +107,40 @@ TEST(FailedRound, IsHeardByAllWhoContributed) {
       });
     });
     for (const std::string& error : heard) EXPECT_THAT(error, HasSubstr("thirteen"));
+    cluster.abandon();
+  }
+}
+
+TEST(FailedRound, APullThatItHeldBackHasWaited) {
+  for (const bool rows : {false, true}) {
+    SCOPED_TRACE(rows);
+    ClusterInProcess cluster({.mode = "dist_sync:staleness=unlucky", .servers = 1, .serial = false, .own = unlucky()});
+    const TableSpec table = table_of(3, 1, "zeros");
+    cluster.run([&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      const NDArray weight = NDArray::zeros(Shape{1}, DType::kFloat32, {}, engine);
+      const NDArray value = NDArray::full(Shape{1}, 13, DType::kFloat32, {}, engine);
+      store.init({{"w", weight}});
+      store.init_table(table);
+      store.set_optimizer(optim::SGD{.lr = 1});
+      // Worker 1 completes the round once the pull of worker 0 waits for it.
+      if (worker == 1) {
+        while (store.report().waits.at(0).times == 0) std::this_thread::sleep_for(1ms);
+        std::this_thread::sleep_for(3ms);
+      }
+      if (rows)
+        store.push_rows({{table.name, ids_of({1}, engine), value.view({1, 1})}});
+      else
+        store.push("w", value);
+      if (worker == 1) return;
+      const std::string refusal = error_of_call([&] {
+        if (rows) pull(store, table, {1}, engine);
+        store.pull("w", weight);
+        weight.wait();
+      });
+      EXPECT_THAT(refusal, HasSubstr("thirteen"));
+      EXPECT_GE(store.report().waits.at(0).seconds, 0.003);
+    });
     cluster.abandon();
   }
 }

@@ -575,6 +575,28 @@ TEST(OtherRelease, OfTheSchedulerEndsAJoinAtOnce) {
               HasSubstr("is of another release: [message] it has format version 77; this build speaks version"));
 }
 
+TEST(Join, EndsWithAnErrorWhenItsAnswerCannotBeRead) {
+  proto::Joined unknown_role;
+  unknown_role.mutable_roster()->set_epoch(1);
+  unknown_role.mutable_roster()->add_peers()->set_role(77);
+  for (const auto& [body, error] : {std::pair{std::string("\xff"), "the body of a reply cannot be read"},
+                                    {unknown_role.SerializeAsString(), "role 77 is unknown"}}) {
+    const std::unique_ptr<Transport> scheduler = make_transport(Spec::parse("tcp"));
+    scheduler->on_receive([&, answer = body](LinkId link, const Packet& packet) {
+      Message message = decode(packet);
+      if (message.header.kind != MessageKind::kJoin) return;
+      message.header.kind = MessageKind::kReply;
+      message.body = answer;
+      scheduler->send(link, encode(message));
+    });
+    const std::string address = scheduler->bind("127.0.0.1:0");
+    const ClusterConfig config =
+        member(job_config("tcp", 1, 1), Role::kWorker, std::stoi(address.substr(address.rfind(':') + 1)));
+    Node node(config, {});
+    EXPECT_THAT(error_of_call([&] { node.join(); }), HasSubstr(error));
+  }
+}
+
 TEST(OtherRelease, OfAProcessIsAnsweredByTheScheduler) {
   const ClusterConfig job = job_config("tcp", 0, 1);
   SchedulerThread scheduler(job);
