@@ -279,8 +279,8 @@ TEST_P(Transports, a_dead_peer_does_not_hold_up_the_others) {
   server->on_receive(received.handler());
   auto dead = make();
   const LinkId to_dead = client->connect(dead->bind(anywhere()));
+  const LinkId link = client->connect(server->bind(anywhere()));  // before the port of `dead` is free again
   dead.reset();
-  const LinkId link = client->connect(server->bind(anywhere()));
   const Frame large = Frame::of(std::string(1 << 20, 'x'));
   for (int i = 0; i < 300; ++i) client->send(to_dead, {large});
   client->send(link, packet_of("alive"));
