@@ -129,6 +129,11 @@ class ProgramTest(unittest.TestCase):
             **dict(environment),
         )  # fmt: skip
 
+    def slow_steps(self):
+        """For `launch`: each step waits for the network, so that a job lasts without keeping the cores busy."""
+        (self.folder / "slow_steps").write_text("delay 50ms worker*->server* of push_pull\n")
+        return ("--faults", "slow_steps")
+
     def run_job(self, mode, *arguments, **options):
         return self.finish(self.start_job(mode, *arguments, **options))
 

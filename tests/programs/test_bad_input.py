@@ -375,14 +375,14 @@ class Peers(BadInput):
             self.assertRegex(ended.err, rf"(?m)^\[worker {worker}\] mnist: .*worker [01].*worker [01]", ended)
         self.assert_nothing_survives()
 
-    def start_long_job(self, epochs, launch=()):
-        launch = ("--log-dir", "logs", "--server-command", program("paceline_server"), *launch)
-        job = self.start_job("dist_async", "--log_every", 10, epochs=epochs, launch=launch)
+    def start_long_job(self, launch=()):
+        launch = ("--log-dir", "logs", "--server-command", program("paceline_server"), *self.slow_steps(), *launch)
+        job = self.start_job("dist_async", "--log_every", 10, network="mlp", epochs=1, launch=launch)
         self.wait_for_line(job, r"\[worker \d\] epoch 1  step 10 ")
         return job
 
     def test_process_of_another_job(self):
-        job = self.start_long_job(epochs=12)
+        job = self.start_long_job()
         port = (self.folder / "logs" / "scheduler.port").read_text().split()[1]
         common = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": port, "DMLC_NUM_WORKER": 2,
                   "DMLC_NUM_SERVER": 2, "PACELINE_JOB_ID": "another", "PACELINE_START_DEADLINE": 20}  # fmt: skip
@@ -419,7 +419,7 @@ class Peers(BadInput):
 
     def knock_with_rubbish(self, launch, said):
         """Strangers knock at every port with rubbish, half of it after a proper ZeroMQ greeting; the job goes on."""
-        job = self.start_long_job(epochs=12, launch=launch)
+        job = self.start_long_job(launch=launch)
         ports = self.listening_ports()
         self.assertGreaterEqual(len(ports), 3, ports)  # the scheduler's and the servers'
         greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01NULL" + bytes(16) + b"\x01" + bytes(31)
