@@ -139,7 +139,7 @@ def execute(batches, cores, folder, report, recorder=None, over=lambda: False):
     try:
         while waiting or running:
             while not over():
-                batch = next_batch(waiting, running, cores, most=4 * cores)
+                batch = next_batch(waiting, running, cores, most=6 * cores)
                 if batch is None:
                     break
                 running.append(Running(batch, folder / str(started)))

@@ -90,7 +90,7 @@ def headers(build, count):
     total = sum(phases.values())
     rows = []
     for name, spent in seconds.most_common(15):
-        short = re.sub(r".*/include/(c\+\+/\d+/)?", "", os.path.normpath(name))
+        short = re.sub(r".*/include/(c\+\+/\d+/)?", "", os.path.normpath(name)).removeprefix(f"{SOURCE}/")
         rows.append((f"`{short}`", files[name], f"{spent / files[name]:.2f}", f"{100 * spent / total:.0f} %"))
     front = 100 * phases["Total Frontend"] / total
     note = (
