@@ -1,8 +1,8 @@
 #pragma once
 // The weights of a slice. Large weights are shared with snapshots, so that a pull copies nothing. Memory that a
 // snapshot holds is never written to. Small weights lie side by side in a slab, and their snapshots are copies. Large
-// weights may also be in memory of the caller, who decides when to write to it. Snapshots of such weights are copies
-// too.
+// weights may also be in memory of the caller (keep_at()). Only an update that is given this memory then writes there.
+// Snapshots of such weights are copies too.
 
 #include <paceline/detail/host_memory.h>
 
@@ -22,7 +22,7 @@ class Slab {
   // The largest block. Blocks are aligned to 16 bytes. Blocks of whole cache lines are aligned to cache lines.
   static constexpr std::size_t kMost = 4096;
   // A hint: the next blocks have about that many bytes in all.
-  void expect(std::size_t bytes) { expected_ = bytes + kCacheLine; }
+  void expect(std::size_t bytes) { expected_ = (bytes + 2 * kCacheLine - 1) / kCacheLine * kCacheLine; }
   std::byte* allocate(std::size_t bytes) {
     constexpr std::size_t kAlignment = 16;
     bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;

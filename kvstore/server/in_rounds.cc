@@ -1,5 +1,6 @@
-// Rounds that wait for every live worker. Round r holds the pushes of the workers' step r. The clocks show which rounds
-// have passed without contributions. The next push tells the partition about these rounds.
+// Rounds of slices. Round r holds the pushes of the workers' step r. It closes when the mode says so, and does not wait
+// for a worker inside a barrier. The clocks show which rounds have passed without contributions. The next push tells
+// the partition about these rounds.
 #include <paceline/error.h>
 
 #include <algorithm>

@@ -20,7 +20,8 @@ class TableShard {
     sequencer_ = make_row_sequencer(std::move(mode), {clocks_, gate_, late_});
   }
   void run(const std::shared_ptr<RowCall>& call, int part);
-  // Throws Corrupt unless the rows ascend and belong to the partition, and every place names an existing gradient.
+  // Throws Corrupt unless the row ids ascend and belong to the partition, and RowGradients::places index existing
+  // gradients or sums.
   static void check(const RowCall::Part& part);
   void add(ServedRows& rows) { partitions_.push_back(&rows); }
   template <class Entry>

@@ -1,6 +1,6 @@
 #pragma once
 // The keys of one process, and the public keys of the processes that it admits. A link identifies its peer by the
-// peer's public key. All keys are CURVE keys, written in Z85: 40 characters.
+// peer's public key. Key pairs and public keys are CURVE keys, written in Z85 with 40 characters.
 
 #include <paceline/mutex.h>
 
@@ -37,7 +37,7 @@ class Keyring {
   // May a process with this public key connect? Members may. The scheduler also admits unknown keys, but no key that is
   // lost.
   bool admits(const std::string& key) const;
-  // Did this key belong to a member that is no longer in the job?
+  // Did an earlier set_members() name this key, and a later one not? A process that left the job stays a member.
   bool is_lost(const std::string& key) const;
   // Like admits(), but waits a few seconds for an unknown key: this process may not have heard of a new member yet.
   bool admits_soon(const std::string& key) const;
@@ -52,8 +52,8 @@ class Keyring {
 
  private:
   const bool is_scheduler_;
-  const std::string join_key_;
-  KeyPair own_, gate_;  // only the scheduler has the secret of gate_
+  const std::string join_key_;  // 32 bytes, which authenticate proofs
+  KeyPair own_, gate_;          // only the scheduler has the secret of gate_
 
   bool admits_now(const std::string& key) const PACELINE_REQUIRES(mutex_);
 

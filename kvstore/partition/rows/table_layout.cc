@@ -13,8 +13,8 @@ namespace paceline {
 namespace {
 
 constexpr std::int64_t kMaxRowBytes = std::int64_t{16} << 20;
-// The ids of a table with more rows than this are probably hashes. Hashes have no neighbours, so small blocks keep the
-// index small.
+// The ids of a table with more rows than this are probably hashes. Each of them needs its own page in RowStore's index.
+// A page covers one block, so blocks are small.
 constexpr std::int64_t kManyRows = std::int64_t{1} << 34;
 
 }  // namespace

@@ -1,7 +1,7 @@
 #pragma once
 // A worker's part in mode gossip: asynchronous decentralised averaging (AD-PSGD, Lian et al. 2018; randomised gossip,
 // Boyd et al. 2006). After some of its steps a worker meets another one, drawn from the live workers by seed, rank and
-// step. Both move to the mean of their weights, and no worker waits:
+// step. Both move towards the mean of their weights:
 //
 //   1. Worker i sends its weights x_i to worker j.
 //   2. Worker j moves its weights by d = (x_i - x_j) / 2, each slice in one atomic change, and answers d.
@@ -12,7 +12,7 @@
 // open. j keeps its last answer to each worker until that worker has received it, and repeats the answer if it is asked
 // again. A worker answers even while a meeting of its own is open, so two workers may choose each other. The weights of
 // a lost worker are lost. So is its half of a meeting, even if the other side has already applied its own. A worker
-// leaves when its meetings are over.
+// leaves when its meetings are over. It waits only if a meeting is still open when its next one begins.
 
 #include <paceline/cluster.h>
 #include <paceline/mutex.h>
@@ -58,10 +58,11 @@ class GossipPeer {
   // Leaves the job when all messages and answers of this worker have arrived. No meeting of its own may be open.
   void leave();
 
-  // The next functions are for barriers. fetch() and take_mean() block.
+  // The functions below are for calls that all workers make together: init, load and barriers. fetch() and take_mean()
+  // block.
 
-  // Fetches the weights of the keys from number `first` on from another worker, and with `state` also the optimizer's
-  // state. Returns nothing if that worker is lost. Throws the error of its refuse_fetches().
+  // Asks worker `from` for the weights of all keys numbered `first` or higher. With `state`, also asks for the
+  // optimizer's state. Returns nothing if that worker is lost. Throws the error of its refuse_fetches().
   std::vector<SavedKey> fetch(int from, std::size_t first, bool state);
   // Sets the error that fetch() from this worker throws from now on; null: none.
   void refuse_fetches(std::exception_ptr why);
@@ -80,8 +81,8 @@ class GossipPeer {
   };
 
   void take_answer(const PeerId& partner, const wire::GossipMeet& asked, const Message& answer);
-  // Returns the weights of each of the first `keys` keys in a payload. Throws Corrupt if the payload does not hold
-  // exactly these weights.
+  // Returns the addresses of the arrays in a payload, one for each of the first `keys` entries of keys_. The arrays
+  // hold weights or differences. Throws Corrupt unless the payload holds exactly these arrays.
   std::vector<const std::byte*> runs(PayloadReader& payload, std::size_t keys) PACELINE_REQUIRES(mutex_);
   // On threads of the Node:
   void on_request(const Request& request);

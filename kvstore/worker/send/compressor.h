@@ -21,13 +21,14 @@ class Compressor {
   // `momentum`: the optimizer's options for a codec that takes over the momentum.
   Compressor(const CompressionSetting& setting, Engine& engine, const Options& momentum = {});
 
-  // Records that the link moved `bytes` in `seconds`. The fastest transfer counts.
+  // Records that the link moved `bytes` in `seconds`. The highest bandwidth so far counts as the link's, unless the
+  // setting names one.
   void saw_transfer(double bytes, double seconds);
 
   // The codec of this key's pulled weights; null: raw.
   const WireCodec* pull_codec(const KeyInfo& key) const;
-  // Encodes each of `slices` of `gradient` in one engine task. Slices have a begin and an end. The gradient has the
-  // key's size, and is on the CPU. Returns null if this key travels raw.
+  // Pushes one engine task that encodes all `slices` of `gradient`, each by itself. Slices have a begin and an end. The
+  // gradient has the key's size, and is on the CPU. Returns null if this key travels raw.
   template <class Slices>
   std::shared_ptr<const EncodedGradient> encode(const KeyInfo& key, const Slices& slices, const NDArray& gradient,
                                                 int rank, int workers, int priority) {
@@ -37,13 +38,15 @@ class Compressor {
     return encode(key, std::move(ranges), gradient, rank, workers, priority);
   }
 
-  // Applies the optimizer's momentum to the gradient of a key that travels raw, if the codec takes over the momentum.
-  // Otherwise returns the gradient.
+  // If push_codec() takes over the optimizer's momentum, applies it to the gradient of a key whose own codec does not,
+  // or that travels raw. Otherwise, and for running statistics, returns the gradient.
   NDArray with_momentum(const KeyInfo& key, const NDArray& gradient, int priority);
 
-  // For TwoRoundPush (two_round_push.h): does the codec take two rounds, the codec, and the codec's state of a key.
-  bool two_rounds() const { return push_codec() && push_codec()->codec->two_rounds(); }
+  // The codec for the gradients of keys that no rule matches; null: raw.
   const std::shared_ptr<const WireCodec>& push_codec() const { return choices_.back().push; }
+  // Does push_codec() exchange two messages for each push? See two_round_push.h.
+  bool two_rounds() const { return push_codec() && push_codec()->codec->two_rounds(); }
+  // The state arrays of a key's codec. The key must have been encoded before.
   const std::vector<NDArray>& arrays_of(const std::string& key) const { return slots_.at(key).arrays; }
 
   // State arrays as "<key>/<slot>". Wait for them before you read them. load() removes the arrays that it has loaded
@@ -51,7 +54,8 @@ class Compressor {
   NamedArrays state() const;
   void load(NamedArrays* state);
   void forget_state() { load(std::make_unique<NamedArrays>().get()); }
-  // Takes over the state of `other` for slots that both have.
+  // Takes over each state array of `other` whose name the key's codec has here too. Also takes over the numbers of
+  // pushes, the velocities, the bandwidth and the figures.
   void take_state(Compressor& other);
 
   // Adds to the report the bytes of the encoded gradients, before and after encoding.
@@ -97,7 +101,7 @@ class Compressor {
   std::shared_ptr<Figures> figures_ = std::make_shared<Figures>();
   double momentum_ = 0;  // the momentum that the codec takes over; 0: none
   bool nesterov_ = false;
-  std::map<std::string, Velocity> velocities_;  // of keys that travel raw
+  std::map<std::string, Velocity> velocities_;  // of keys to which with_momentum() applied it
 };
 
 }  // namespace paceline

@@ -19,7 +19,8 @@ struct RemoteSlice {
   RemotePartition* partition = nullptr;
   std::uint32_t number = 0;  // number in the partition
   std::int64_t begin = 0, end = 0;
-  std::uint64_t base = 0;  // version of the worker's weights; read and written by tasks that write RemoteKey::order
+  // Version of the worker's weights. Only tasks that write RemoteKey::order use it, or the `order` of the slice's part.
+  std::uint64_t base = 0;
 };
 
 // Writes the parts of a request. Pass the slices ordered by partition, then by `need`.

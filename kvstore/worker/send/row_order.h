@@ -47,8 +47,9 @@ struct RowRange {
 
 // Writes the distinct ids of a range to `ids`, which has room for all. Returns their number.
 std::size_t write_ids(const std::vector<OrderedRow>& rows, RowRange range, std::int64_t* ids);
-// Writes a place for each distinct id: the number of its row among the `given` rows. If several rows have the id, the
-// place is `given` plus an index into the returned list, which holds the range of these rows.
+// Writes one number to `places` for each distinct id: the index of its row in the caller's array, which has `given`
+// rows. If several rows have the id, the number is `given` plus an index into the returned list, which holds the range
+// of these rows.
 std::vector<RowRange> place_rows(const std::vector<OrderedRow>& rows, RowRange range, std::size_t given,
                                  std::uint32_t* places);
 // Writes the row of `values` for each id. Rows with the same id are added up.
