@@ -296,7 +296,7 @@ void Node::Impl::tick(double seconds) {
   }
   if (scheduler_) close_links_of_the_lost(seconds);
   std::vector<PendingRequests::Slow> slow;
-  for (PendingRequests::Repeat& repeat : pending_requests_.due(slow)) repeat_request(std::move(repeat));
+  for (const PendingRequests::Probe& probe : pending_requests_.due(slow)) send_probe(probe);
   give_up_unreachable(silence);
   for (const PendingRequests::Slow& ask : slow)
     LOG(WARNING) << name_of(ask.peer) << " has not answered " << name_of(ask.kind) << " for " << in_seconds(ask.seconds)

@@ -107,7 +107,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   // Returns the link to a peer, or 0 if there is none. Returns nullopt if this process must first connect to the peer,
   // and then copies the peer to `unconnected`.
   std::optional<LinkId> known_link(const PeerId& peer, Peer* unconnected) const;
-  void repeat_request(PendingRequests::Repeat repeat);
+  void send_probe(const PendingRequests::Probe& probe);
 
   // ---- node_receive.cc: packets in
   void on_packet(LinkId link, const Packet& packet);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMalformedBeforeHangUp = 8;
 constexpr std::size_t kMostLinksWatched = 4096;
-// Limits of early_. Requests beyond them are dropped, and their senders repeat them.
+// Limits of early_. Requests beyond them are dropped, and their senders send them again.
 constexpr std::size_t kMostEarly = 1024, kMostEarlyBytes = std::size_t{32} << 20;
 
 bool wants_answer(MessageKind kind) {
@@ -201,8 +201,8 @@ void Node::Impl::on_answer(LinkId link, Message message) {
     pending_requests_.received(number);
   } else if (message.header.kind == MessageKind::kResend) {
     // Send to the request's peer: this message may lack the incarnation of its sender.
-    if (std::optional<PendingRequests::Repeat> repeat = pending_requests_.repeat(number, probe_of(message)))
-      send(link_to(repeat->peer), std::move(repeat->packet));
+    if (std::optional<PendingRequests::Again> again = pending_requests_.send_again(number, probe_of(message)))
+      send(link_to(again->peer), std::move(again->packet));
   } else if (message.header.kind == MessageKind::kRefusal) {
     const std::exception_ptr error = error_of(message.body);
     if (const ReplyHandler handler = pending_requests_.take(number)) handler(std::nullopt, error);

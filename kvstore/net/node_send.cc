@@ -105,15 +105,11 @@ std::uint64_t Node::Impl::ask(const PeerId& peer, Message request, ReplyHandler 
   return number;
 }
 
-void Node::Impl::repeat_request(PendingRequests::Repeat repeat) {
+void Node::Impl::send_probe(const PendingRequests::Probe& probe) {
   try {
-    const LinkId link = link_to(repeat.peer);
-    if (repeat.packet.empty())
-      send_control(link, MessageKind::kProbe, repeat.number, std::to_string(repeat.probe));
-    else
-      send(link, std::move(repeat.packet));
+    send_control(link_to(probe.peer), MessageKind::kProbe, probe.request, std::to_string(probe.number));
   } catch (const std::exception& error) {  // the other peers must not wait for this one
-    LOG_EVERY_N(WARNING, 100) << name_of(repeat.peer) << " cannot be asked again: " << error.what();
+    LOG_EVERY_N(WARNING, 100) << name_of(probe.peer) << " cannot be asked again: " << error.what();
   }
 }
 

@@ -12,13 +12,12 @@
 namespace paceline {
 namespace {
 
-constexpr std::size_t kRepeatedWhole = 16 << 10;  // bytes of the largest request that is repeated whole
-constexpr double kBytesPerSecond = 100e6;         // a low estimate of the network's speed
-constexpr double kGrowth = 1.5;                   // factor of the pause with each repetition
+constexpr double kBytesPerSecond = 100e6;  // a low estimate of the network's speed
+constexpr double kGrowth = 1.5;            // factor of the pause with each probe
 constexpr double kMostGrowth = 8, kLongestPause = 3;
 constexpr double kLongestRoundTrip = 0.5;
 constexpr double kSlowSeconds = 10;
-constexpr int kCertainRepeats = 3;  // repetitions without an answer after which a peer counts as silent
+constexpr int kCertainProbes = 3;  // without an answer, after which a peer counts as silent
 
 double seconds_between(PendingRequests::Clock::time_point from, PendingRequests::Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -66,7 +65,7 @@ void PendingRequests::add(std::uint64_t number, const PeerId& peer, MessageKind 
   ask.pause = std::max(first_pause_, round_trip) + static_cast<double>(traffic.bytes_in_flight) / kBytesPerSecond;
   ask.longest_pause = std::min(kMostGrowth * ask.pause, std::max(kLongestPause, ask.pause));
   ask.asked = Clock::now();
-  ask.repeat_at = ask.asked + as_duration(ask.pause);
+  ask.probe_at = ask.asked + as_duration(ask.pause);
   pending_requests_.emplace(number, std::move(ask));
   get_on();
 }
@@ -78,7 +77,7 @@ void PendingRequests::Traffic::measured(double seconds) {
 
 void PendingRequests::heard(const Ask& ask) {
   traffic_[ask.peer].unheard = 0;
-  if (ask.repeats > 0) traffic_[ask.peer].measured(seconds_between(ask.repeated, Clock::now()));
+  if (ask.probes > 0) traffic_[ask.peer].measured(seconds_between(ask.probed, Clock::now()));
 }
 
 Node::ReplyHandler PendingRequests::remove(std::map<std::uint64_t, Ask>::iterator ask) {
@@ -94,10 +93,10 @@ Node::ReplyHandler PendingRequests::take(std::uint64_t number) {
   const auto found = pending_requests_.find(number);
   if (found == pending_requests_.end()) return nullptr;
   traffic_[found->second.peer].unheard = 0;
-  // Only a prompt answer to a request that was sent once measures the round trip. An answer to a repeated request may
-  // belong to any repetition. A late answer may have waited for other workers.
+  // Only a prompt answer to a request that was sent once measures the round trip. A late answer may have waited for
+  // other workers.
   const double age = seconds_between(found->second.asked, Clock::now());
-  if (found->second.repeats == 0 && age <= first_pause_) traffic_[found->second.peer].measured(age);
+  if (found->second.probes == 0 && age <= first_pause_) traffic_[found->second.peer].measured(age);
   return remove(found);
 }
 
@@ -112,26 +111,24 @@ void PendingRequests::received(std::uint64_t number) {
   const auto found = pending_requests_.find(number);
   if (found == pending_requests_.end()) return;
   heard(found->second);
-  found->second.held = true;
 }
 
-std::optional<PendingRequests::Repeat> PendingRequests::repeat(std::uint64_t number, int probe) {
+std::optional<PendingRequests::Again> PendingRequests::send_again(std::uint64_t number, int probe) {
   const Lock lock(mutex_);
   const auto found = pending_requests_.find(number);
   if (found == pending_requests_.end()) return std::nullopt;
   Ask& ask = found->second;
-  if (probe <= ask.resent_after || probe > ask.repeats) return std::nullopt;
-  ask.resent_after = ask.repeats;
-  if (probe == ask.repeats) heard(ask);
+  if (probe <= ask.resent_after || probe > ask.probes) return std::nullopt;
+  ask.resent_after = ask.probes;
+  if (probe == ask.probes) heard(ask);
   traffic_[ask.peer].unheard = 0;
-  ask.held = false;
-  return Repeat{ask.peer, number, probe, ask.packet};
+  return Again{ask.peer, ask.packet};
 }
 
-std::vector<PendingRequests::Repeat> PendingRequests::due(std::vector<Slow>& slow) {
+std::vector<PendingRequests::Probe> PendingRequests::due(std::vector<Slow>& slow) {
   const Lock lock(mutex_);
   const Clock::time_point now = Clock::now();
-  std::vector<Repeat> repeats;
+  std::vector<Probe> probes;
   std::map<PeerId, Slow> late;
   for (auto& [number, ask] : pending_requests_) {  // the oldest first
     const double age = seconds_between(ask.asked, now);
@@ -139,13 +136,12 @@ std::vector<PendingRequests::Repeat> PendingRequests::due(std::vector<Slow>& slo
       const auto [oldest, first] = late.try_emplace(ask.peer, Slow{ask.peer, ask.kind, age});
       if (!first) ++oldest->second.others;
     }
-    if (now < ask.repeat_at) continue;
-    ++ask.repeats;
-    ask.repeated = now;
+    if (now < ask.probe_at) continue;
+    ++ask.probes;
+    ask.probed = now;
     ask.pause = std::min(kGrowth * ask.pause, ask.longest_pause);
-    ask.repeat_at = now + as_duration(ask.pause);
-    const bool whole = ask.bytes <= kRepeatedWhole && !ask.held;
-    repeats.push_back({ask.peer, number, ask.repeats, whole ? ask.packet : Packet()});
+    ask.probe_at = now + as_duration(ask.pause);
+    probes.push_back({ask.peer, number, ask.probes});
   }
   for (const auto& [peer, one] : late) {
     Clock::time_point& next = traffic_[peer].next_report;
@@ -153,14 +149,14 @@ std::vector<PendingRequests::Repeat> PendingRequests::due(std::vector<Slow>& slo
     next = now + as_duration(kSlowSeconds);
     slow.push_back(one);
   }
-  return repeats;
+  return probes;
 }
 
 std::optional<PeerId> PendingRequests::unheard(double seconds, double limit, const PeerId& self) {
   const Lock lock(mutex_);
   std::set<PeerId> asked;
   for (const auto& [number, ask] : pending_requests_)
-    if (ask.repeats >= kCertainRepeats && ask.peer.role != Role::kScheduler) asked.insert(ask.peer);
+    if (ask.probes >= kCertainProbes && ask.peer.role != Role::kScheduler) asked.insert(ask.peer);
   for (auto& [peer, traffic] : traffic_) {
     traffic.unheard = asked.contains(peer) ? traffic.unheard + seconds : 0;
     if (traffic.unheard > (peer.role == self.role && peer.rank > self.rank ? 2 * limit : limit)) return peer;

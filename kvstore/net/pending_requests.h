@@ -1,8 +1,9 @@
 #pragma once
-// Holds the requests of one process that wait for an answer, and decides when a request is repeated. A small request is
-// repeated whole. If a request is large, or the peer has confirmed it, a probe is sent instead. The request is sent
-// whole again only if the peer then asks for it. The pause before the first repetition follows from the round trip (as
-// in RFC 6298) and from the bytes in flight to the peer. Each repetition makes the pause longer by half, up to a bound.
+// Holds the requests of one process that wait for an answer, and decides when the process asks again. It then sends a
+// probe, and sends the request again only if the peer asks for it. The peer's word arrives behind an answer that it has
+// sent already. So an answer that is only slow is not made twice. The pause before the first probe follows from the
+// round trip (as in RFC 6298) and from the bytes in flight to the peer. Each probe makes the pause longer by half, up
+// to a bound.
 
 #include <paceline/mutex.h>
 
@@ -23,11 +24,14 @@ class PendingRequests {
     Node::ReplyHandler handler;
     std::exception_ptr error;
   };
-  struct Repeat {
+  struct Probe {
     PeerId peer;
-    std::uint64_t number = 0;
-    int probe = 0;  // number of the repetition, from 1
-    Packet packet;  // empty: send a probe
+    std::uint64_t request = 0;
+    int number = 0;  // the probes about a request are numbered from 1
+  };
+  struct Again {
+    PeerId peer;
+    Packet packet;
   };
   struct Slow {
     PeerId peer;
@@ -36,7 +40,7 @@ class PendingRequests {
     int others = 0;
   };
 
-  // `first_pause`: seconds before the first repetition while the round trip is unknown.
+  // `first_pause`: seconds before the first probe while the round trip is unknown.
   explicit PendingRequests(double first_pause) : first_pause_(first_pause) {}
 
   std::uint64_t next_number() PACELINE_EXCLUDES(mutex_);
@@ -57,12 +61,12 @@ class PendingRequests {
   // Records that the peer has the request and will answer it.
   void received(std::uint64_t number);
   // Call it when the peer has answered a probe with kResend, because the peer does not have the request. Returns the
-  // whole packet to send. Returns nullopt if the request no longer waits, or was sent whole after that probe.
-  std::optional<Repeat> repeat(std::uint64_t number, int probe);
-  // Returns what to send now. Adds to `slow` each peer that has not answered a request for ten seconds, at most once
-  // every ten seconds. The entry describes the oldest such request and counts the others.
-  std::vector<Repeat> due(std::vector<Slow>& slow);
-  // Adds `seconds` to the silence of each peer that answers nothing though a request was repeated several times. Does
+  // request to send again. Returns nullopt if it no longer waits, or was sent again after that probe.
+  std::optional<Again> send_again(std::uint64_t number, int probe);
+  // Returns the probes to send now. Adds to `slow` each peer that has not answered a request for ten seconds, at most
+  // once every ten seconds. The entry describes the oldest such request and counts the others.
+  std::vector<Probe> due(std::vector<Slow>& slow);
+  // Adds `seconds` to the silence of each peer that answers nothing though it was probed several times. Does
   // not watch the scheduler. Returns a peer that has been silent for longer than `limit`. For a peer of the role of
   // `self` with a higher rank, the limit is twice as long. If two workers cannot reach each other, only one of them
   // then gives up.
@@ -80,11 +84,10 @@ class PendingRequests {
     std::size_t bytes = 0;
     Node::ReplyHandler handler;
     Clock::time_point asked;
-    Clock::time_point repeated;  // time of the last repetition
-    Clock::time_point repeat_at;
+    Clock::time_point probed;  // time of the last probe
+    Clock::time_point probe_at;
     double pause = 0, longest_pause = 0;
-    int repeats = 0, resent_after = 0;  // `repeats` when the peer last asked for the whole packet
-    bool held = false;                  // the peer has the request
+    int probes = 0, resent_after = 0;  // `probes` when the peer last asked for the request
   };
   struct Traffic {
     std::size_t bytes_in_flight = 0;
@@ -95,7 +98,7 @@ class PendingRequests {
     void measured(double seconds);
   };
 
-  // Records that the peer has answered a repetition at once. This measures a round trip without the peer's work.
+  // Records that the peer has answered a probe at once. This measures a round trip without the peer's work.
   void heard(const Ask& ask) PACELINE_REQUIRES(mutex_);
   void get_on() PACELINE_REQUIRES(mutex_);
   Node::ReplyHandler remove(std::map<std::uint64_t, Ask>::iterator ask) PACELINE_REQUIRES(mutex_);

@@ -454,6 +454,33 @@ TEST(Node, WhoIsSlowToConnectIsNotSilent) {
   EXPECT_EQ(scheduler.result(), "");
 }
 
+// A worker asks again while an answer is on a slow line. A second answer would delay everything behind it.
+TEST(Node, AnAnswerOnASlowLineIsMadeOnce) {
+  for (const char* transport : {"inproc", "tcp"}) {
+    SCOPED_TRACE(transport);
+    const ClusterConfig job = job_config(transport, 1, 1);
+    SchedulerThread scheduler(job);
+    ClusterConfig slow = member(job, Role::kServer, scheduler.port());
+    slow.faults = "throttle 500kB/s server0->worker0";
+    std::atomic<int> asked = 0;
+    Node server(slow, {[&](const Request& request) {
+                         ++asked;
+                         Message answer;
+                         answer.payload.push_back(Frame::of(std::string(1 << 20, 'x')));
+                         request.reply(std::move(answer));
+                       },
+                       {}});
+    std::thread join([&] { server.join(); });
+    auto workers = joined_workers(job, scheduler.port());
+    join.join();
+    EXPECT_EQ(error_of_call([&] { workers[0]->ask_and_wait({Role::kServer, 0}, text_message("weights")); }), "");
+    EXPECT_EQ(asked, 1);
+    workers[0]->leave();
+    server.leave();
+    EXPECT_EQ(scheduler.result(), "");
+  }
+}
+
 TEST_P(Nodes, who_is_missing_at_the_start_is_named) {
   ClusterConfig job = config(1, 2);
   job.start_deadline_seconds = 8;

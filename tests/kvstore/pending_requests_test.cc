@@ -15,39 +15,34 @@ Packet packet_of(std::size_t bytes) {
   return {{memory, memory.get(), bytes}};
 }
 
-// What is sent when a pause is over.
-PendingRequests::Repeat next_repeat(PendingRequests& asks) {
+// The number of the probe that is sent when a pause is over.
+int next_probe(PendingRequests& asks) {
   for (;;) {
     std::vector<PendingRequests::Slow> slow;
-    const std::vector<PendingRequests::Repeat> repeats = asks.due(slow);
-    if (!repeats.empty()) return repeats.front();
+    const std::vector<PendingRequests::Probe> probes = asks.due(slow);
+    if (!probes.empty()) return probes.front().number;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
-TEST(PendingRequests, ALargeRequestIsSentOnceForAllProbesBeforeIt) {
+TEST(PendingRequests, ARequestIsSentAgainOnceForAllProbesBeforeIt) {
   PendingRequests asks(0.001);
   const std::uint64_t number = asks.next_number();
-  asks.add(number, kServer, MessageKind::kPushPull, packet_of(100 << 10), [](const auto&, const auto&) {});
-  EXPECT_FALSE(asks.repeat(number, 1)) << "nobody has asked the peer";
-  const auto probe = [&] {
-    const PendingRequests::Repeat repeat = next_repeat(asks);
-    EXPECT_TRUE(repeat.packet.empty());
-    return repeat.probe;
-  };
-  const int first = probe(), second = probe(), third = probe();
+  asks.add(number, kServer, MessageKind::kPushPull, packet_of(100), [](const auto&, const auto&) {});
+  EXPECT_FALSE(asks.send_again(number, 1)) << "nobody has asked the peer";
+  const int first = next_probe(asks), second = next_probe(asks), third = next_probe(asks);
   // The peer answers them all, the last one when the next is under way already.
-  const std::optional<PendingRequests::Repeat> whole = asks.repeat(number, first);
-  ASSERT_TRUE(whole);
-  EXPECT_EQ(whole->packet.size(), 1u);
-  EXPECT_FALSE(asks.repeat(number, second));
-  const int fourth = probe();
-  EXPECT_FALSE(asks.repeat(number, third));
+  const std::optional<PendingRequests::Again> again = asks.send_again(number, first);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->packet.size(), 1u);
+  EXPECT_FALSE(asks.send_again(number, second));
+  const int fourth = next_probe(asks);
+  EXPECT_FALSE(asks.send_again(number, third));
   // It was lost, too.
-  EXPECT_TRUE(asks.repeat(number, fourth));
-  EXPECT_FALSE(asks.repeat(number, fourth + 1)) << "no such probe was sent";
+  EXPECT_TRUE(asks.send_again(number, fourth));
+  EXPECT_FALSE(asks.send_again(number, fourth + 1)) << "no such probe was sent";
   EXPECT_TRUE(asks.take(number));
-  EXPECT_FALSE(asks.repeat(number, fourth));
+  EXPECT_FALSE(asks.send_again(number, fourth));
 }
 
 TEST(PendingRequests, ACancelledRequestIsForgotten) {
