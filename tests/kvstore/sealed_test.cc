@@ -90,7 +90,7 @@ class OnThePath : public testing::Test {
   }
   // Less than CURVE can carry, so that no queue grows.
   void send_little(const std::string& text) {
-    client_->send(link_, packet(text, 100000));
+    client_->send(link_, packet(text, 200000));
     std::this_thread::sleep_for(10ms);
   }
   std::size_t bulk_bytes() const {
@@ -251,7 +251,7 @@ TEST_F(OnThePath, a_lost_hello_is_said_again_when_the_other_side_sends) {
   ASSERT_TRUE(soon([&] { return control_relay_->swallowed() > 0; }));
   control_relay_->cut();
   ASSERT_TRUE(soon([&] {
-    server_->send(back_, packet("after", 100000));
+    server_->send(back_, packet("after", 200000));
     std::this_thread::sleep_for(10ms);
     return has(at_client_, "after");
   }));

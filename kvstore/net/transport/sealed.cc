@@ -1,6 +1,7 @@
 // The tcp transport of a job. Without keys, it is plain ZeroMQ (tcp.cc). With keys, CURVE encrypts the connections, and
-// small frames travel over them. Large frames would be slow in CURVE, so they travel over a second socket. A few
-// threads seal large frames with AES-256-GCM. A control message over CURVE announces the large frames of a packet:
+// small packets travel over them. Large frames would be slow in CURVE, so those of a large packet travel over a second
+// socket. A few threads seal them with AES-256-GCM. A control message over CURVE announces the large frames of a
+// packet:
 //
 //   packet over CURVE := frame*                    the packet itself, unless its first frame begins with magic
 //                      | magic control frame*      control: sealed.proto
@@ -101,7 +102,7 @@ class Sealed final : public Transport {
     if (observers_.any() && control_->describe(link) != "nobody") observers_.on_send(link, packet);
     if (sealed::is_control(packet))
       packet.insert(packet.begin(), sealed::frame_of(Control()));
-    else if (sealed::any_large(packet) && send_sealed(link, packet))
+    else if (sealed::is_large(packet) && send_sealed(link, packet))
       return;
     control_->send(link, std::move(packet));
   }

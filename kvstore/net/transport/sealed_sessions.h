@@ -23,6 +23,7 @@ namespace paceline::sealed {
 constexpr char kMagic[8] = {'P', 'C', 'L', 's', 'e', 'a', 'l', '\x01'};
 constexpr std::size_t kMagicBytes = sizeof(kMagic);
 constexpr std::size_t kSmallestSealed = 16 << 10;    // bytes of a frame; smaller frames travel in CURVE
+constexpr std::size_t kLeastSealed = 128 << 10;      // bytes of a packet's large frames; for fewer, CURVE is faster
 constexpr std::size_t kHeadBytes = 16;               // session and number of the piece, each little-endian
 constexpr std::size_t kPieceBytes = (1 << 20) - 64;  // plaintext of a piece; with head and tag less than 1 MiB
 constexpr int kMostBreaks = 8;
@@ -32,10 +33,12 @@ inline bool is_control(const Packet& packet) {
   return !packet.empty() && packet[0].size >= kMagicBytes && std::memcmp(packet[0].data, kMagic, kMagicBytes) == 0;
 }
 
-inline bool any_large(const Packet& packet) {
+// Do the packet's large frames travel over the second socket?
+inline bool is_large(const Packet& packet) {
+  std::size_t bytes = 0;
   for (const Frame& frame : packet)
-    if (frame.size >= kSmallestSealed) return true;
-  return false;
+    if (frame.size >= kSmallestSealed) bytes += frame.size;
+  return bytes >= kLeastSealed;
 }
 
 // A packet in the queue of a session.
