@@ -227,22 +227,36 @@ bool ask_workspace(const Cudnn& cudnn, cudnnHandle_t handle, ConvolutionPass pas
   return status == CUDNN_STATUS_SUCCESS && bytes <= kMostWorkspace;
 }
 
-// Asks cuDNN once for each problem in float32, whose fastest algorithm depends on the sizes. Asking takes longer than
-// many a convolution.
-Algorithm algorithm_for(const Cudnn& cudnn, cudnnHandle_t handle, ConvolutionPass pass, const ConvolutionGeometry& g,
-                        DType dtype, bool channels_last, int device, const Problem& p) {
-  if (dtype != DType::kFloat32) return {};
-  using Key = std::tuple<int, ConvolutionPass, bool, cudnnMathType_t, ConvolutionGeometry>;
+// How one convolution is computed.
+struct Plan {
+  Plan(const Cudnn& cudnn, cudnnHandle_t handle, ConvolutionPass pass, const ConvolutionGeometry& g, DType dtype,
+       bool channels_last)
+      : problem(cudnn, g, dtype, channels_last) {
+    if (!problem.fits) return;
+    if (dtype == DType::kFloat32) {  // the fastest algorithm depends on the sizes
+      const Algorithm proposed = choose(cudnn, handle, pass, problem);
+      usable = ask_workspace(cudnn, handle, pass, problem, proposed, workspace);
+      if (usable) algorithm = proposed;
+    }
+    if (!usable) usable = ask_workspace(cudnn, handle, pass, problem, algorithm, workspace);
+  }
+
+  const Problem problem;
+  Algorithm algorithm;
+  std::size_t workspace = 0;  // bytes
+  bool usable = false;        // false: cuDNN has nothing for this
+};
+
+// Makes the plan of each convolution once: asking cuDNN takes longer than many a convolution.
+const Plan& plan_for(const Cudnn& cudnn, cudnnHandle_t handle, ConvolutionPass pass, const ConvolutionGeometry& g,
+                     DType dtype, bool channels_last, int device) {
+  using Key = std::tuple<int, ConvolutionPass, DType, bool, bool, ConvolutionGeometry>;
   static std::mutex mutex;
-  static auto& chosen = *new std::map<Key, Algorithm>;
-  const Key key{device, pass, channels_last, p.math, g};
+  static auto& plans = *new std::map<Key, std::unique_ptr<const Plan>>;
   const std::lock_guard lock(mutex);
-  const auto [at, is_new] = chosen.try_emplace(key);
-  if (!is_new) return at->second;
-  const Algorithm proposed = choose(cudnn, handle, pass, p);
-  std::size_t bytes = 0;
-  if (ask_workspace(cudnn, handle, pass, p, proposed, bytes)) at->second = proposed;
-  return at->second;
+  std::unique_ptr<const Plan>& plan = plans[{device, pass, dtype, channels_last, detail::tf32_wanted(), g}];
+  if (!plan) plan = std::make_unique<const Plan>(cudnn, handle, pass, g, dtype, channels_last);
+  return *plan;
 }
 
 bool is_empty(const ConvolutionGeometry& g) { return g.examples == 0 || g.in == 0 || g.out == 0; }
@@ -254,12 +268,9 @@ std::size_t cudnn_workspace(ConvolutionPass pass, const ConvolutionGeometry& geo
   const Cudnn* const cudnn = Cudnn::open();
   if (!cudnn || is_empty(geometry)) return 0;
   const cudnnHandle_t handle = handle_for(*cudnn, device.index);
-  const Problem problem(*cudnn, geometry, dtype, channels_last);
-  if (!handle || !problem.fits) return 0;
-  const Algorithm algorithm =
-      algorithm_for(*cudnn, handle, pass, geometry, dtype, channels_last, device.index, problem);
-  std::size_t bytes = 0;
-  return ask_workspace(*cudnn, handle, pass, problem, algorithm, bytes) ? bytes : 0;
+  if (!handle) return 0;
+  const Plan& plan = plan_for(*cudnn, handle, pass, geometry, dtype, channels_last, device.index);
+  return plan.usable ? plan.workspace : 0;
 }
 
 bool cudnn_convolution(ConvolutionPass pass, const ConvolutionGeometry& geometry, const ConvolutionArrays& arrays,
@@ -267,19 +278,18 @@ bool cudnn_convolution(ConvolutionPass pass, const ConvolutionGeometry& geometry
   const Cudnn* const cudnn = Cudnn::open();
   if (!cudnn || is_empty(geometry)) return false;
   const cudnnHandle_t handle = handle_for(*cudnn, context.device.index);
-  const Problem p(*cudnn, geometry, dtype, channels_last);
-  std::size_t bytes = 0;
   if (!handle) return false;
-  const Algorithm algorithm =
-      p.fits ? algorithm_for(*cudnn, handle, pass, geometry, dtype, channels_last, context.device.index, p)
-             : Algorithm();
-  if (!p.fits || !ask_workspace(*cudnn, handle, pass, p, algorithm, bytes)) {
+  const Plan& plan = plan_for(*cudnn, handle, pass, geometry, dtype, channels_last, context.device.index);
+  if (!plan.usable) {
     LOG_FIRST_N(WARNING, 1) << "cuDNN has no algorithm for a convolution of " << name_of(dtype) << " with "
                             << geometry.axes << " axes and " << geometry.groups << " groups"
                             << (channels_last ? ", channels last" : "") << "; such are slow";
     return false;
   }
 
+  const Problem& p = plan.problem;
+  const Algorithm& algorithm = plan.algorithm;
+  const std::size_t bytes = plan.workspace;
   const double double_one = 1, double_zero = 0;
   const float float_one = 1, float_zero = 0;
   const bool wide = dtype == DType::kFloat64;
