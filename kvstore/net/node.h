@@ -105,8 +105,8 @@ class Node {
   Roster roster() const;
 
   // Sends a request to a peer (the scheduler is PeerId{Role::kScheduler, 0}), without waiting for the answer. Returns a
-  // number for cancel(). Thread-safe. The request is repeated until it is answered. Frames are shared, not copied.
-  // `on_reply` runs as handlers do. It gets the answer, or an error if the peer refuses the request. It gets a
+  // number for cancel(). Thread-safe. If the request or its answer is lost, it is sent again. Frames are shared, not
+  // copied. `on_reply` runs as handlers do. It gets the answer, or an error if the peer refuses the request. It gets a
   // NetworkError if the peer is lost or has left, or if this process was declared lost. The log names a peer from time
   // to time that is alive but slow to answer.
   std::uint64_t ask(const PeerId& peer, Message request, ReplyHandler on_reply);

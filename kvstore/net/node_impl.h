@@ -1,9 +1,9 @@
 #pragma once
-// The implementation of Node. The transport's thread delivers packets. A timer thread repeats requests and watches for
-// silence. `turn_` makes handlers run one at a time. Heartbeats have a thread of their own, because a handler or a
-// blocked log may hold the other threads up. Locks are taken in this order: turn_, connect_mutex_, the mutex of
-// Membership, then mutex_ or send_mutex_, then the mutex of another part such as PendingRequests. Of these parts, only
-// Membership calls the Node under its own mutex, to answer requests.
+// The implementation of Node. The transport's thread delivers packets. A timer thread probes unanswered requests and
+// watches for silence. `turn_` makes handlers run one at a time. Heartbeats have a thread of their own, because a
+// handler or a blocked log may hold the other threads up. Locks are taken in this order: turn_, connect_mutex_, the
+// mutex of Membership, then mutex_ or send_mutex_, then the mutex of another part such as PendingRequests. Of these
+// parts, only Membership calls the Node under its own mutex, to answer requests.
 
 #include <paceline/mutex.h>
 

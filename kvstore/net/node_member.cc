@@ -225,7 +225,7 @@ void Node::Impl::on_joined(const Message& answer) {
 }
 
 void Node::Impl::apply(RosterNotice notice) {
-  std::vector<std::pair<Peer, std::string>> gone;
+  std::vector<std::pair<Peer, bool>> gone;  // with whether it left in good order
   std::vector<LinkId> closed;
   std::exception_ptr failed;
   std::deque<std::pair<LinkId, Message>> early;
@@ -238,9 +238,10 @@ void Node::Impl::apply(RosterNotice notice) {
     for (const Peer& old : roster_.peers) {
       const Peer* now = notice.roster.find(old.id);
       if (!old.alive || (now && now->alive && now->incarnation == old.incarnation)) continue;
-      gone.emplace_back(old, now && now->finished ? " has left the job" : " was lost");
-      // A process that left in good order keeps its link, because it may still repeat requests.
-      if (!now || !now->finished) speakers_.forget(old.incarnation);
+      const bool left = now && now->finished;
+      gone.emplace_back(old, left);
+      // A process that left in good order keeps its link, because it may still ask whether its requests have come.
+      if (!left) speakers_.forget(old.incarnation);
       if (const auto connection = connections_.find(old.id); connection != connections_.end()) {
         closed.push_back(connection->second);
         connections_.erase(connection);
@@ -256,9 +257,9 @@ void Node::Impl::apply(RosterNotice notice) {
     changed_.notify_all();
   }
   know_members(notice.roster);
-  for (const auto& [peer, what] : gone) {
-    answers_.forget(peer.incarnation);
-    finish_asks(pending_requests_.fail(peer.id, describe(peer) + what));
+  for (const auto& [peer, left] : gone) {
+    if (!left) answers_.forget(peer.incarnation);  // else the answer to its leave may have been lost
+    finish_asks(pending_requests_.fail(peer.id, describe(peer) + (left ? " has left the job" : " was lost")));
   }
   {
     const Lock lock(send_mutex_);

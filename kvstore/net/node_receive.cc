@@ -19,7 +19,8 @@ constexpr std::size_t kMostEarly = 1024, kMostEarlyBytes = std::size_t{32} << 20
 
 bool wants_answer(MessageKind kind) {
   return kind == MessageKind::kJoin || kind == MessageKind::kHeartbeat || kind == MessageKind::kLeave ||
-         kind == MessageKind::kEnter || static_cast<int>(kind) >= static_cast<int>(MessageKind::kInit);
+         kind == MessageKind::kEnter || kind == MessageKind::kProbe ||
+         static_cast<int>(kind) >= static_cast<int>(MessageKind::kInit);
 }
 
 // May a process of role `from` send a request of this kind to a process of role `to`?

@@ -129,8 +129,9 @@ void Node::Impl::answer(const Request::State& state, MessageKind kind, Message m
     message.payload.clear();
     packet = encode(message);
   }
+  // The request stays open until the answer is in the link's queue. So what a probe is told comes behind the answer.
+  send(link, packet);
   answers_.answered(sender, state.message.header.request, packet);
-  send(link, std::move(packet));
 }
 
 void Node::Impl::count_malformed(const Request::State& state, const std::string& why) {

@@ -17,7 +17,7 @@ constexpr double kGrowth = 1.5;            // factor of the pause with each prob
 constexpr double kMostGrowth = 8, kLongestPause = 3;
 constexpr double kLongestRoundTrip = 0.5;
 constexpr double kSlowSeconds = 10;
-constexpr int kCertainProbes = 3;  // without an answer, after which a peer counts as silent
+constexpr int kCertainProbes = 3;  // of one request, after which the silence of its peer counts
 
 double seconds_between(PendingRequests::Clock::time_point from, PendingRequests::Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();

@@ -66,7 +66,8 @@ class PendingRequests {
   // Returns the probes to send now. Adds to `slow` each peer that has not answered a request for ten seconds, at most
   // once every ten seconds. The entry describes the oldest such request and counts the others.
   std::vector<Probe> due(std::vector<Slow>& slow);
-  // Adds `seconds` to the silence of each peer that answers nothing though it was probed several times. Does
+  // Adds `seconds` to the silence of each peer that answers nothing though it was probed several times about one
+  // request. Does
   // not watch the scheduler. Returns a peer that has been silent for longer than `limit`. For a peer of the role of
   // `self` with a higher rank, the limit is twice as long. If two workers cannot reach each other, only one of them
   // then gives up.

@@ -30,7 +30,8 @@ class BackupRounds final : public RoundSequencer {
     const DensePartition::SliceRounds* const rounds = partition.state.find_rounds(slice);
     if (!rounds || rounds->empty()) return;
     Watch& watch = partition.watches[slice];
-    // The round has just opened: push() calls advance() right after it has applied a contribution.
+    // The round has just opened, because push() calls advance() behind each contribution, or no worker contributed
+    // since.
     if (watch.clocks_at_opening.empty())
       shard_.clocks.for_each_contributing(
           [&](int worker, std::uint64_t clock) { watch.clocks_at_opening[worker] = clock; });

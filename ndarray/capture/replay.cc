@@ -117,7 +117,11 @@ std::shared_ptr<const std::vector<NDArray>> Replay::outputs() {
   const auto make = [&](std::size_t index) {
     return NDArray(output_bytes_[index], DType::kUint8, program_.device, *program_.engine);
   };
-  const auto is_free = [](const NDArray& array) { return ArrayBuilder::storage(array).use_count() == 1; };
+  const auto is_free = [](const NDArray& array) {
+    // Copying the pointer orders later writes behind the release of the last view.
+    const std::shared_ptr<Storage> held = ArrayBuilder::storage(array);
+    return held.use_count() == 2;
+  };
   const auto free = std::find_if(output_sets_.rbegin(), output_sets_.rend(),
                                  [&](const auto& set) { return std::ranges::all_of(*set, is_free); });
   if (free != output_sets_.rend()) {

@@ -51,9 +51,9 @@ class Replay : public std::enable_shared_from_this<Replay> {
   void* address(const Operand& operand) const;
   std::vector<Tensor> tensors(const KernelCall& call) const;
   void compute_constants();
-  // Memory for one run's results: that of earlier runs, if nobody but their tasks holds any of it. The engine runs the
-  // tasks of a later run behind those. Results come back together, so that few sets of addresses occur, and each has
-  // its graph.
+  // Memory for one run's results: that of earlier runs, if nothing but their own tasks holds any of it. A task that
+  // reads a result holds it as a user does. The engine runs the tasks of a later run behind those of the earlier ones.
+  // Results come back together, so that few sets of addresses occur, and each has its graph.
   std::shared_ptr<const std::vector<NDArray>> outputs();
   const std::shared_ptr<Storage>& storage(int block, const Arrays& arrays) const;
   void push(Part& part, bool first, const std::shared_ptr<const Arrays>& arrays);

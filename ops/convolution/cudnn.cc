@@ -244,19 +244,20 @@ struct Plan {
   const Problem problem;
   Algorithm algorithm;
   std::size_t workspace = 0;  // bytes
-  bool usable = false;        // false: cuDNN has nothing for this
+  bool usable = false;
 };
 
-// Makes the plan of each convolution once: asking cuDNN takes longer than many a convolution.
-const Plan& plan_for(const Cudnn& cudnn, cudnnHandle_t handle, ConvolutionPass pass, const ConvolutionGeometry& g,
+// Makes the plan of each convolution once and keeps it: asking cuDNN takes longer than many a convolution. Null: cuDNN
+// has nothing for this.
+const Plan* plan_for(const Cudnn& cudnn, cudnnHandle_t handle, ConvolutionPass pass, const ConvolutionGeometry& g,
                      DType dtype, bool channels_last, int device) {
   using Key = std::tuple<int, ConvolutionPass, DType, bool, bool, ConvolutionGeometry>;
   static std::mutex mutex;
   static auto& plans = *new std::map<Key, std::unique_ptr<const Plan>>;
   const std::lock_guard lock(mutex);
   std::unique_ptr<const Plan>& plan = plans[{device, pass, dtype, channels_last, detail::tf32_wanted(), g}];
-  if (!plan) plan = std::make_unique<const Plan>(cudnn, handle, pass, g, dtype, channels_last);
-  return *plan;
+  if (!plan || !plan->usable) plan = std::make_unique<const Plan>(cudnn, handle, pass, g, dtype, channels_last);
+  return plan->usable ? plan.get() : nullptr;
 }
 
 bool is_empty(const ConvolutionGeometry& g) { return g.examples == 0 || g.in == 0 || g.out == 0; }
@@ -269,8 +270,8 @@ std::size_t cudnn_workspace(ConvolutionPass pass, const ConvolutionGeometry& geo
   if (!cudnn || is_empty(geometry)) return 0;
   const cudnnHandle_t handle = handle_for(*cudnn, device.index);
   if (!handle) return 0;
-  const Plan& plan = plan_for(*cudnn, handle, pass, geometry, dtype, channels_last, device.index);
-  return plan.usable ? plan.workspace : 0;
+  const Plan* const plan = plan_for(*cudnn, handle, pass, geometry, dtype, channels_last, device.index);
+  return plan ? plan->workspace : 0;
 }
 
 bool cudnn_convolution(ConvolutionPass pass, const ConvolutionGeometry& geometry, const ConvolutionArrays& arrays,
@@ -279,17 +280,17 @@ bool cudnn_convolution(ConvolutionPass pass, const ConvolutionGeometry& geometry
   if (!cudnn || is_empty(geometry)) return false;
   const cudnnHandle_t handle = handle_for(*cudnn, context.device.index);
   if (!handle) return false;
-  const Plan& plan = plan_for(*cudnn, handle, pass, geometry, dtype, channels_last, context.device.index);
-  if (!plan.usable) {
+  const Plan* const plan = plan_for(*cudnn, handle, pass, geometry, dtype, channels_last, context.device.index);
+  if (!plan) {
     LOG_FIRST_N(WARNING, 1) << "cuDNN has no algorithm for a convolution of " << name_of(dtype) << " with "
                             << geometry.axes << " axes and " << geometry.groups << " groups"
                             << (channels_last ? ", channels last" : "") << "; such are slow";
     return false;
   }
 
-  const Problem& p = plan.problem;
-  const Algorithm& algorithm = plan.algorithm;
-  const std::size_t bytes = plan.workspace;
+  const Problem& p = plan->problem;
+  const Algorithm& algorithm = plan->algorithm;
+  const std::size_t bytes = plan->workspace;
   const double double_one = 1, double_zero = 0;
   const float float_one = 1, float_zero = 0;
   const bool wide = dtype == DType::kFloat64;

@@ -456,9 +456,11 @@ TEST(Node, WhoIsSlowToConnectIsNotSilent) {
 
 // A worker asks again while an answer is on a slow line. A second answer would delay everything behind it.
 TEST(Node, AnAnswerOnASlowLineIsMadeOnce) {
-  for (const char* transport : {"inproc", "tcp"}) {
-    SCOPED_TRACE(transport);
-    const ClusterConfig job = job_config(transport, 1, 1);
+  for (const auto& [transport, secret] :
+       {std::pair{"inproc", ""}, {"tcp", ""}, {"tcp", "0123456789abcdef0123456789abcdef"}}) {
+    SCOPED_TRACE(str(transport, secret));
+    ClusterConfig job = job_config(transport, 1, 1);
+    job.secret = secret;
     SchedulerThread scheduler(job);
     ClusterConfig slow = member(job, Role::kServer, scheduler.port());
     slow.faults = "throttle 500kB/s server0->worker0";

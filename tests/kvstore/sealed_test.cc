@@ -185,6 +185,23 @@ TEST_F(OnThePath, nothing_of_a_frame_shows_and_no_number_comes_twice) {
   }
 }
 
+TEST_F(OnThePath, packets_below_128_kb_travel_in_curve_and_in_their_turn) {
+  open_second_socket();
+  send_little("settled");
+  ASSERT_TRUE(soon([&] { return has(at_server_, "settled"); }));
+  const std::size_t before = bulk_bytes();
+  for (int i = 100; i < 110; ++i) client_->send(link_, packet(str(i), 100000));
+  ASSERT_TRUE(soon([&] { return has(at_server_, "109"); }));
+  EXPECT_LT(bulk_bytes() - before, 100000u);
+  for (int i = 110; i < 130; ++i) client_->send(link_, packet(str(i), i % 2 == 0 ? 100000 : 200000));
+  ASSERT_TRUE(soon([&] { return has(at_server_, "129"); }));
+  EXPECT_GT(bulk_bytes() - before, 10 * 200000u);
+  std::vector<std::string> numbered = texts(at_server_);
+  numbered.erase(numbered.begin(), std::find(numbered.begin(), numbered.end(), "100"));
+  EXPECT_EQ(numbered.size(), 30u);
+  EXPECT_TRUE(std::is_sorted(numbered.begin(), numbered.end()));
+}
+
 TEST_F(OnThePath, packets_keep_their_order_when_the_second_socket_is_cut) {
   open_second_socket();
   const auto arrived = [&] {

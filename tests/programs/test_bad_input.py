@@ -377,7 +377,7 @@ class Peers(BadInput):
 
     def start_long_job(self, launch=()):
         launch = ("--log-dir", "logs", "--server-command", program("paceline_server"), *self.slow_steps(), *launch)
-        job = self.start_job("dist_async", "--log_every", 10, network="mlp", epochs=1, launch=launch)
+        job = self.start_job("dist_async", "--log_every", 10, network="mlp", epochs=2, launch=launch)
         self.wait_for_line(job, r"\[worker \d\] epoch 1  step 10 ")
         return job
 

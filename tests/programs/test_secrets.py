@@ -81,7 +81,7 @@ def memory_of(pid):
 class Strangers(ProgramTest):
     def start_training(self):
         job = self.start_job(
-            "dist_async", "--log_every", 10, network="mlp", epochs=1, launch=("--log-dir", "logs", *self.slow_steps()),
+            "dist_async", "--log_every", 10, network="mlp", epochs=2, launch=("--log-dir", "logs", *self.slow_steps()),
             environment={"PACELINE_TRANSPORT": "tcp", "PACELINE_SILENCE_DEADLINE": 300},
         )  # fmt: skip
         self.wait_for_line(job, r"\[worker \d\] epoch 1  step")

@@ -8,7 +8,7 @@
 //   second socket     := session:u64 number:u64                           first message of the side that connected
 //                      | session:u64 number:u64 ciphertext tag:16 bytes   a piece of a frame
 //
-// The side that connected sends HELLO when it first has a large frame to send, or when the other side asks for HELLO.
+// The side that connected sends HELLO when it first has a large packet to send, or when the other side asks for HELLO.
 // The second socket admits only peers that show a token. The token comes over CURVE and is valid once. Large frames
 // travel in CURVE too until the token has come, and if the second socket cannot be reached. The tag of a piece also
 // protects its session and number. The number is the nonce. Each new HELLO begins a round, and each round has new keys.
