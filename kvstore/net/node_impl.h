@@ -101,6 +101,9 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
 
   // ---- node_send.cc: packets out
   void send(LinkId link, Packet packet) PACELINE_EXCLUDES(send_mutex_);
+  // Closes links without send_mutex_. Their packets are destroyed, and a frame may own the last reference to a Request,
+  // whose destructor sends an answer.
+  void close_links(const std::function<void(Transport&)>& close) PACELINE_EXCLUDES(send_mutex_);
   void send_control(LinkId link, MessageKind kind, std::uint64_t request, std::string body = {});
   MessageHeader header(MessageKind kind, std::uint64_t request) const;
   LinkId link_to(const PeerId& peer);

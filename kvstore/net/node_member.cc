@@ -261,11 +261,9 @@ void Node::Impl::apply(RosterNotice notice) {
     if (!left) answers_.forget(peer.incarnation);  // else the answer to its leave may have been lost
     finish_asks(pending_requests_.fail(peer.id, describe(peer) + (left ? " has left the job" : " was lost")));
   }
-  {
-    const Lock lock(send_mutex_);
-    for (const LinkId link : closed)
-      if (transport_) transport_->close(link);
-  }
+  close_links([&](Transport& transport) {
+    for (const LinkId link : closed) transport.close(link);
+  });
   if (!scheduler_ && !notice.failure.empty()) send_heartbeat();  // the scheduler waits until all know of the failure
   if (failed)
     fail(failed);

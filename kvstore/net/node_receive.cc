@@ -77,6 +77,7 @@ void Node::Impl::on_packet(LinkId link, const Packet& packet) {
         scheduler_ && (kind == MessageKind::kJoin || kind == MessageKind::kHeartbeat || kind == MessageKind::kProbe);
     const bool joining = !scheduler_ && job == 0;
     if (message.header.job != job && !joining && !(newcomer && message.header.job == 0)) {
+      if (kind == MessageKind::kProbe) return on_probe(link, message);  // the refusal of the request itself says more
       refuse(link, message, scheduler_ ? foreign_job(message) : "the process asked belongs to another job");
       return;
     }
@@ -135,8 +136,8 @@ void Node::Impl::on_malformed(LinkId link, const std::string& why) {
     const Lock lock(send_mutex_);
     if (!transport_) return;
     from = transport_->describe(link);
-    if (hangs_up) transport_->close(link);
   }
+  if (hangs_up) close_links([link](Transport& transport) { transport.close(link); });
   if (hangs_up) speakers_.closed(link);
   if (count == 1)
     malformed_log_.add(

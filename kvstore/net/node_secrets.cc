@@ -71,8 +71,7 @@ void Node::Impl::know_members(const Roster& roster) {
   for (const Peer& peer : roster.peers)
     if (peer.alive || peer.finished) members.emplace(peer.key, peer.incarnation);
   keyring_->set_members(std::move(members));
-  const Lock lock(send_mutex_);
-  if (transport_ && !scheduler_) transport_->close_unadmitted();
+  if (!scheduler_) close_links([](Transport& transport) { transport.close_unadmitted(); });
 }
 
 // Closes the links of lost processes after a while. Until then, a lost process that sends a message is told that it was
@@ -81,8 +80,7 @@ void Node::Impl::close_links_of_the_lost(double seconds) {
   since_links_were_closed_ += seconds;
   if (!keyring_ || since_links_were_closed_ < config_.silence_deadline_seconds) return;
   since_links_were_closed_ = 0;
-  const Lock lock(send_mutex_);
-  if (transport_) transport_->close_unadmitted();
+  close_links([](Transport& transport) { transport.close_unadmitted(); });
 }
 
 }  // namespace paceline

@@ -18,6 +18,15 @@ void Node::Impl::send(LinkId link, Packet packet) {
   if (transport_) transport_->send(link, std::move(packet));
 }
 
+void Node::Impl::close_links(const std::function<void(Transport&)>& close) {
+  Transport* transport = nullptr;  // outlives the threads that come here
+  {
+    const Lock lock(send_mutex_);
+    transport = transport_.get();
+  }
+  if (transport) close(*transport);
+}
+
 bool Node::Impl::reads_in_place(const PeerId& peer, const void* data, std::size_t bytes) {
   const LinkId link = link_to(peer);
   const Lock lock(send_mutex_);

@@ -49,9 +49,11 @@ class Recorder:
         self.thread.join()
         self.socket.close()
 
-    def all(self):
-        """(destination port, bytes) of each direction of each connection, as far as none is missing."""
-        for (_, destination), pieces in list(self.streams.items()):
+    def all(self, ports):
+        """(destination port, bytes) of each direction of each connection to these ports, as far as none is missing."""
+        for (source, destination), pieces in list(self.streams.items()):
+            if source not in ports and destination not in ports:
+                continue
             numbers = sorted(pieces.copy())
             whole, following = [], numbers[0]
             for number in numbers:
@@ -62,4 +64,4 @@ class Recorder:
             yield destination, b"".join(whole)
 
     def to(self, port):
-        return [stream for destination, stream in self.all() if destination == port]
+        return [stream for destination, stream in self.all({port}) if destination == port]
