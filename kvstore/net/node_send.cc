@@ -139,7 +139,12 @@ void Node::Impl::answer(const Request::State& state, MessageKind kind, Message m
     packet = encode(message);
   }
   // The request stays open until the answer is in the link's queue. So what a probe is told comes behind the answer.
-  send(link, packet);
+  try {
+    send(link, packet);
+  } catch (...) {
+    answers_.answered(sender, state.message.header.request, packet);  // else a probe would be told to wait
+    throw;
+  }
   answers_.answered(sender, state.message.header.request, packet);
 }
 

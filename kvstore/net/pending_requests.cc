@@ -63,6 +63,7 @@ void PendingRequests::add(std::uint64_t number, const PeerId& peer, MessageKind 
   traffic.bytes_in_flight += ask.bytes;
   const double round_trip = std::min(traffic.round_trip + 4 * traffic.variation, kLongestRoundTrip);
   ask.pause = std::max(first_pause_, round_trip) + static_cast<double>(traffic.bytes_in_flight) / kBytesPerSecond;
+  ask.first_pause = ask.pause;
   ask.longest_pause = std::min(kMostGrowth * ask.pause, std::max(kLongestPause, ask.pause));
   ask.asked = Clock::now();
   ask.probe_at = ask.asked + as_duration(ask.pause);
@@ -120,6 +121,8 @@ std::optional<PendingRequests::Again> PendingRequests::send_again(std::uint64_t 
   Ask& ask = found->second;
   if (probe <= ask.resent_after || probe > ask.probes) return std::nullopt;
   ask.resent_after = ask.probes;
+  ask.pause = ask.first_pause;  // the peer is there
+  ask.probe_at = Clock::now() + as_duration(ask.pause);
   if (probe == ask.probes) heard(ask);
   traffic_[ask.peer].unheard = 0;
   return Again{ask.peer, ask.packet};

@@ -87,7 +87,7 @@ class PendingRequests {
     Clock::time_point asked;
     Clock::time_point probed;  // time of the last probe
     Clock::time_point probe_at;
-    double pause = 0, longest_pause = 0;
+    double first_pause = 0, pause = 0, longest_pause = 0;
     int probes = 0, resent_after = 0;  // `probes` when the peer last asked for the request
   };
   struct Traffic {
