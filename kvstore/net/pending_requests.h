@@ -67,10 +67,9 @@ class PendingRequests {
   // once every ten seconds. The entry describes the oldest such request and counts the others.
   std::vector<Probe> due(std::vector<Slow>& slow);
   // Adds `seconds` to the silence of each peer that answers nothing though it was probed several times about one
-  // request. Does
-  // not watch the scheduler. Returns a peer that has been silent for longer than `limit`. For a peer of the role of
-  // `self` with a higher rank, the limit is twice as long. If two workers cannot reach each other, only one of them
-  // then gives up.
+  // request. Does not watch the scheduler. Returns a peer that has been silent for longer than `limit`. For a peer of
+  // the role of `self` with a higher rank, the limit is twice as long. If two workers cannot reach each other, only one
+  // of them then gives up.
   std::optional<PeerId> unheard(double seconds, double limit, const PeerId& self);
   // Removes the requests to a peer, and returns their handlers with the error. `why` is for instance "server 1 at hostB
   // was lost".

@@ -9,6 +9,7 @@
 #include "hand_made_worker.h"
 #include "key_partition.h"
 #include "round_number.h"
+#include "weights.h"
 
 namespace paceline::test {
 namespace {
@@ -17,6 +18,18 @@ namespace {
 std::size_t in_use_now() {
   const struct mallinfo2 info = mallinfo2();
   return info.uordblks + info.hblkhd;
+}
+
+TEST(Memory, BlocksOfWholeLinesOfASlabAreAlignedToLines) {
+  for (const std::size_t expected : {0, 4112, 100000}) {
+    Slab slab;
+    slab.expect(expected);
+    for (int i = 0; i < 200; ++i) {
+      const bool line = i % 3 != 0;
+      const auto place = reinterpret_cast<std::uintptr_t>(slab.allocate(line ? 64 : 16));
+      EXPECT_EQ(place % (line ? 64 : 16), 0u) << i << ", expected " << expected;
+    }
+  }
 }
 
 TEST(Memory, PushesLeaveNothingBehind) {

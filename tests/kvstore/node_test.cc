@@ -483,6 +483,45 @@ TEST(Node, AnAnswerOnASlowLineIsMadeOnce) {
   }
 }
 
+// A packet to a worker that is dead but not yet known to be lost owns the last reference to a request. When the loss is
+// known, the link is closed, the packet is destroyed, and the request's destructor sends a refusal.
+TEST(Node, APacketThatOwnsARequestMayDieWithItsLink) {
+  ClusterConfig job = job_config("inproc", 0, 3);
+  job.silence_deadline_seconds = 3;
+  SchedulerThread scheduler(job);
+  const auto message = [](Frame payload) {
+    Message result;
+    result.header.kind = MessageKind::kRingPush;
+    result.payload.push_back(std::move(payload));
+    return result;
+  };
+  std::promise<std::shared_ptr<const Request>> asked;
+  std::vector<std::unique_ptr<Node>> workers;
+  std::vector<std::thread> joins;
+  for (int i = 0; i < 3; ++i) {
+    const auto keep = [&](const Request& request) { asked.set_value(std::make_shared<const Request>(request)); };
+    workers.push_back(
+        std::make_unique<Node>(member(job, Role::kWorker, scheduler.port(), i), Node::Handlers{keep, {}}));
+    joins.emplace_back([node = workers.back().get()] { node->join(); });
+  }
+  for (std::thread& join : joins) join.join();
+  workers[0].reset();  // dies without a word
+
+  std::string refusal;
+  std::thread asker([&] {
+    refusal = error_of_call([&] { workers[2]->ask_and_wait({Role::kWorker, 1}, message(Frame::of("question"))); });
+  });
+  Frame owner = Frame::of("owns the question");
+  owner.owner = std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const Request>>>(
+      owner.owner, asked.get_future().get());
+  workers[1]->ask({Role::kWorker, 0}, message(std::move(owner)), [](const auto&, const auto&) {});
+  asker.join();
+  EXPECT_THAT(refusal, HasSubstr("was dropped unanswered"));
+  workers[1]->leave();
+  workers[2]->leave();
+  EXPECT_EQ(scheduler.result(), "");
+}
+
 TEST_P(Nodes, who_is_missing_at_the_start_is_named) {
   ClusterConfig job = config(1, 2);
   job.start_deadline_seconds = 8;
