@@ -102,6 +102,7 @@ TEST_P(AccessTest, WritesThroughAnAddressWhatAnotherTaskReads) {
     reach(3);
   });
   expect_found(out_, kUndeclared);
+  engine_->wait_unused(victim_.variable());  // the reader uses what this function holds
 }
 
 TEST_P(AccessTest, WritesWhatItDeclaredToRead) {
