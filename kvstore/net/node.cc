@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <future>
 #include <utility>
 
 #include "node_impl.h"
@@ -79,7 +78,8 @@ Node::Node(const ClusterConfig& config, Handlers handlers)
     : impl_(std::make_shared<Impl>(config, std::move(handlers))) {
   impl_->start();
 }
-Node::~Node() { impl_->stop(); }
+Node::~Node() { close(); }
+void Node::close() { impl_->stop(); }
 
 void Node::join(const std::function<void()>& meanwhile) { impl_->join(meanwhile); }
 void Node::leave() { impl_->leave(); }
@@ -109,15 +109,7 @@ std::uint64_t Node::ask(const PeerId& peer, Message request, ReplyHandler on_rep
 void Node::cancel(std::uint64_t ask) { impl_->pending_requests_.cancel(ask); }
 
 Message Node::ask_and_wait(const PeerId& peer, Message request) {
-  auto promise = std::make_shared<std::promise<Message>>();
-  std::future<Message> future = promise->get_future();
-  impl_->ask(peer, std::move(request), [promise](std::optional<Message> answer, const std::exception_ptr& error) {
-    if (error)
-      promise->set_exception(error);
-    else
-      promise->set_value(std::move(*answer));
-  });
-  return future.get();
+  return impl_->ask_and_wait(peer, std::move(request));
 }
 
 bool Node::reads_in_place(const PeerId& peer, const void* data, std::size_t bytes) const {
@@ -227,6 +219,7 @@ void Node::Impl::receive_while_waiting() {
 }
 
 void Node::Impl::stop() {
+  if (closed_) return;
   {
     const Lock lock(mutex_);
     stopping_ = true;
@@ -244,6 +237,8 @@ void Node::Impl::stop() {
     const Lock connecting(connect_mutex_);  // a thread in link_to() may still use `transport`
   }
   transport.reset();
+  faults_ = nullptr;  // was part of the transport
+  closed_ = true;
   finish_asks(pending_requests_.fail_all(std::make_exception_ptr(NetworkError("this process has left the job"))));
   run_posted();
 }

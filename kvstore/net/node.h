@@ -81,9 +81,12 @@ class Node {
   // The scheduler binds its port. Other processes connect to the scheduler. Servers, and workers in modes without
   // servers, also bind an address for their peers.
   Node(const ClusterConfig& config, Handlers handlers);
-  // Disconnects. To peers this looks like a crash unless leave() was called. Unanswered requests of this process fail
-  // with NetworkError. No handler runs after the destructor.
+  // Calls close().
   ~Node();
+  // Disconnects. To peers this looks like a crash unless leave() was called. Unanswered requests of this process fail
+  // with NetworkError. No handler runs afterwards. Handlers that run meanwhile may use the Node, so an owner whose
+  // handlers use it closes it first and destroys it later. A second call does nothing.
+  void close();
 
   // Blocks until every process of the job has joined. rank() and roster() are known afterwards. Throws Timeout if the
   // job does not start in time; the error names what is missing. Throws NetworkError if the scheduler refuses this
@@ -109,11 +112,12 @@ class Node {
   // copied. `on_reply` runs as handlers do. It gets the answer, or an error if the peer refuses the request. It gets a
   // NetworkError if the peer is lost or has left, or if this process was declared lost. The log names a peer from time
   // to time that is alive but slow to answer.
+  // After close() nothing is sent and `on_reply` is not called.
   std::uint64_t ask(const PeerId& peer, Message request, ReplyHandler on_reply);
   // Drops a request. Its `on_reply` will not be called, unless it already runs.
   void cancel(std::uint64_t ask);
-  // Like ask(), but blocks until the answer, and throws the error that a ReplyHandler would get. Do not call it within
-  // a handler.
+  // Like ask(), but blocks until the answer, and throws the error that a ReplyHandler would get, or NetworkError after
+  // close(). Do not call it within a handler.
   Message ask_and_wait(const PeerId& peer, Message request);
   // Would the peer read this frame of a request without a copy? See Transport::reads_in_place().
   bool reads_in_place(const PeerId& peer, const void* data, std::size_t bytes) const;

@@ -53,6 +53,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void reached(std::uint64_t step);
   void receive_while_waiting();
   std::uint64_t ask(const PeerId& peer, Message request, ReplyHandler on_reply);
+  Message ask_and_wait(const PeerId& peer, Message request);
   bool reads_in_place(const PeerId& peer, const void* data, std::size_t bytes) PACELINE_EXCLUDES(send_mutex_);
   // Sends the answer to a request that arrived.
   void answer(const Request::State& state, MessageKind kind, Message message);
@@ -178,6 +179,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   std::vector<std::function<void()>> posted_ PACELINE_GUARDED_BY(mutex_);
   bool ready_ PACELINE_GUARDED_BY(mutex_) = false;
   bool stopping_ PACELINE_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> closed_ = false;  // stop() has failed the requests that waited, or is about to
   std::unordered_map<LinkId, int> malformed_ PACELINE_GUARDED_BY(mutex_);
   std::thread timer_, heart_;
 };

@@ -3,6 +3,7 @@
 #include <paceline/error.h>
 #include <paceline/log.h>
 
+#include <future>
 #include <utility>
 
 #include "node_impl.h"
@@ -112,6 +113,21 @@ std::uint64_t Node::Impl::ask(const PeerId& peer, Message request, ReplyHandler 
     LOG(WARNING) << failed.what();
   }
   return number;
+}
+
+Message Node::Impl::ask_and_wait(const PeerId& peer, Message request) {
+  auto promise = std::make_shared<std::promise<Message>>();
+  std::future<Message> future = promise->get_future();
+  const auto on_reply = [promise](std::optional<Message> answer, const std::exception_ptr& error) {
+    if (error)
+      promise->set_exception(error);
+    else
+      promise->set_value(std::move(*answer));
+  };
+  const std::uint64_t number = ask(peer, std::move(request), on_reply);
+  // stop() sets closed_ before it fails what waits. While closed_ is false here, this request waits or was answered.
+  if (closed_ && pending_requests_.cancel(number)) throw NetworkError("this process has left the job");
+  return future.get();
 }
 
 void Node::Impl::send_probe(const PendingRequests::Probe& probe) {

@@ -228,7 +228,7 @@ Server::Server(const ClusterConfig& config, const Extensions& own, int shards, P
 Server::~Server() = default;
 
 void Server::run() {
-  if (!impl_->run()) return impl_->node.reset();
+  if (!impl_->run()) return impl_->node->close();
   impl_->control->log_report();
   impl_->node->leave();
 }

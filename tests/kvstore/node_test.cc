@@ -203,9 +203,9 @@ TEST_P(Nodes, a_request_that_waits_is_delivered_once) {
                                                              },
                                                              [&](const Roster& roster) { over = roster.over; }});
   std::thread thread([&] { server.join(); });
+  std::atomic<int> answers = 0;
   auto workers = joined_workers(job, scheduler.port());
   thread.join();
-  std::atomic<int> answers = 0;
   workers[0]->ask({Role::kServer, 0}, text_message("small"), [&](const auto&, const auto&) { ++answers; });
   workers[0]->ask({Role::kServer, 0}, text_message("large", std::string(1 << 20, 'x')),
                   [&](const auto&, const auto&) { ++answers; });
@@ -435,6 +435,40 @@ TEST(Node, WhoWorksLongerThanTheDeadlineIsNotSilentAndCallsNobodySilent) {
   workers[0]->leave();
   server->leave();
   EXPECT_EQ(scheduler.result(), "");
+}
+
+TEST(Node, AHandlerUsesTheNodeThatCloses) {
+  const ClusterConfig job = job_config("inproc", 1, 1);
+  SchedulerThread scheduler(job);
+  std::unique_ptr<Node> server;
+  std::atomic<bool> entered = false, closing = false, used = false;
+  const auto on_request = [&](const Request& request) {
+    entered = true;
+    while (!closing) std::this_thread::sleep_for(1ms);
+    std::this_thread::sleep_for(20ms);  // within close()
+    server->reached(7);
+    used = server->rank() == 0;
+    request.reply({});
+  };
+  server = std::make_unique<Node>(member(job, Role::kServer, scheduler.port()), Node::Handlers{on_request, {}});
+  std::thread join([&] { server->join(); });
+  auto workers = joined_workers(job, scheduler.port());
+  join.join();
+  workers[0]->ask({Role::kServer, 0}, text_message("work"), [](const auto&, const auto&) {});
+  while (!entered) std::this_thread::sleep_for(1ms);
+  closing = true;
+  server->close();
+  EXPECT_TRUE(used);
+
+  server->close();
+  server->reached(8);
+  EXPECT_EQ(server->rank(), 0);
+  EXPECT_EQ(error_of_call([&] {
+              server->ask_and_wait({Role::kScheduler, 0}, text_message("late"));
+            }),
+            "this process has left the job");
+  server->ask({Role::kScheduler, 0}, text_message("late"), [](const auto&, const auto&) { FAIL(); });
+  workers[0]->leave();
 }
 
 // Resolving a name takes as long as the resolver takes: that holds up no heartbeat.
@@ -668,8 +702,8 @@ TEST(Join, EndsWithAnErrorWhenItsAnswerCannotBeRead) {
 TEST(OtherRelease, OfAProcessIsAnsweredByTheScheduler) {
   const ClusterConfig job = job_config("tcp", 0, 1);
   SchedulerThread scheduler(job);
-  const std::unique_ptr<Transport> process = make_transport(Spec::parse("tcp"));
   std::promise<std::string> answer;
+  const std::unique_ptr<Transport> process = make_transport(Spec::parse("tcp"));
   process->on_receive([&](LinkId, const Packet& packet) { answer.set_value(decode(packet).body); });
   process->send(process->connect("127.0.0.1:" + std::to_string(scheduler.port())), other_format());
   EXPECT_THAT(answer.get_future().get(), HasSubstr("this scheduler is of another release"));

@@ -68,7 +68,7 @@ void RingPeer::close(bool leave) {
   const auto done = std::make_shared<std::promise<void>>();
   post([done] { done->set_value(); });
   done->get_future().get();
-  node_.reset();
+  node_->close();
 }
 
 void RingPeer::post(Job job) {

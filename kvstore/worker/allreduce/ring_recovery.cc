@@ -199,7 +199,7 @@ void RingPeer::on_ask(const Request& request) {
 
 void RingPeer::on_roster(const Roster& roster) {
   if (failure_) return;
-  if (const std::exception_ptr failure = node_ ? node_->failure() : nullptr) return fail_all(failure);
+  if (const std::exception_ptr failure = node_->failure()) return fail_all(failure);
   if (roster.epoch <= generation_) return;
   rank_ = node_->rank();
   std::vector<int> live;

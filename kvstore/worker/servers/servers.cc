@@ -119,7 +119,7 @@ ServersBackend::~ServersBackend() {
     Lock lock(mutex_);
     step_.reset();
   }
-  node_.reset();
+  node_->close();
   // Tasks that wait for a gradient still refer to this object. Without servers they fail when they start.
   pending_->wait_none();
 }
