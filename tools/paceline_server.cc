@@ -8,6 +8,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <thread>
 
 #include "flags.h"
@@ -60,6 +61,12 @@ void end_on_signals() {
   }).detach();
 }
 
+// What the environment says about the job's size. Where it says nothing, there is no limit.
+int count_of(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text ? std::atoi(text) : std::numeric_limits<int>::max();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -71,7 +78,7 @@ int main(int argc, char** argv) {
     });
   if (!FLAGS_check_faults.empty())
     return paceline::tools::run_main("paceline_server", [] {
-      paceline::check_faults(FLAGS_check_faults);
+      paceline::check_faults(FLAGS_check_faults, count_of("DMLC_NUM_WORKER"), count_of("DMLC_NUM_SERVER"));
       return 0;
     });
   end_on_signals();

@@ -148,7 +148,7 @@ ClusterConfig ClusterConfig::from_environment() {
   config.port_file = text_of("PACELINE_PORT_FILE");
   config.ended_file = text_of("PACELINE_ENDED_FILE");
   config.faults = text_of("PACELINE_FAULTS");
-  check_faults(config.faults);
+  check_faults(config.faults, config.workers, config.servers);
   config.lost_file = text_of("PACELINE_LOST_FILE");
   config.message_bytes = whole_number("PACELINE_MESSAGE_BYTES", 0, 0, 1 << 30);
   if (const std::string transport = text_of("PACELINE_TRANSPORT"); !transport.empty()) config.transport = transport;
@@ -171,7 +171,9 @@ ClusterConfig ClusterConfig::from_environment() {
   return config;
 }
 
-void check_faults(const std::string& plan) { FaultPlan::parse(plan); }
+void check_faults(const std::string& plan, int workers, int servers) {
+  FaultPlan::parse(plan).check_ranks(workers, servers);
+}
 
 void serve(const ClusterConfig& config, const Extensions& own) {
   require(config.role != Role::kWorker, "[cluster] a worker does not serve; DMLC_ROLE must be scheduler or server");

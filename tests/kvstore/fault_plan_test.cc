@@ -101,6 +101,8 @@ TEST(FaultPlan, SaysWhatIsWrong) {
       {"throttle 0MB/s", "write `cut`"},
       {"drop 0.1 from step x", "'x' is not the number of a step"},
       {"drop 0.1 from step 1 to 3s for 2s", "'to' does not fit here"},
+      {"drop 0.1 from step 3 to step 3", "it ends before it begins"},
+      {"cut from 2s to 500ms", "it ends before it begins"},
       {"drop 0.1 of nothing", "'nothing' is no kind of message"},
       {"freeze worker0 at step 3", "say how long"},
       {"kill", "it ends where a process is expected"},
@@ -114,6 +116,24 @@ TEST(FaultPlan, SaysWhatIsWrong) {
     EXPECT_THAT(refusal(text), HasSubstr(expected)) << text;
     EXPECT_THAT(refusal(text), HasSubstr("'" + std::string(text) + "'"));
   }
+}
+
+TEST(FaultPlan, NamesProcessesThatTheJobHas) {
+  const auto refused = [](const std::string& text, int workers, int servers) {
+    try {
+      FaultPlan::parse(text).check_ranks(workers, servers);
+      return std::string();
+    } catch (const InvalidArgument& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_EQ(
+      refused("kill worker2 at 3s; cut worker0,server1; drop 0.1 worker*->server*; freeze scheduler for 1s", 3, 2), "");
+  EXPECT_THAT(refused("kill worker3 at 3s", 3, 2),
+              HasSubstr("'kill worker3 at 3s': there is no worker3; the job has 3 workers, worker0 to worker2"));
+  EXPECT_THAT(refused("cut worker0->server1", 3, 1), HasSubstr("there is no server1; the job has one server, server0"));
+  EXPECT_THAT(refused("drop 0.1 server0", 3, 0), HasSubstr("there is no server0; the job has no servers"));
+  EXPECT_THAT(refused("kill worker99999999999", 3, 0), HasSubstr("there is no worker99999999999"));
 }
 
 TEST(FaultPlan, AFateFollowsFromSeedFaultLinkAndNumber) {

@@ -129,8 +129,8 @@ def _parser():
         "--lost-workers-count",
         choices=("failed", "any", "none"),
         default="failed",
-        help="which lost workers make the exit code of a job that ended without them: those that failed by themselves "
-        "(the default), any, or none",
+        help="if the job went on without lost workers, which of them make the launcher exit with an error: those whose "
+        "program failed (failed, the default), all of them (any), or none",
     )
     add(
         "--faults",
@@ -287,10 +287,13 @@ def _read_faults(path):
         raise UsageError(f"the fault plan {path} cannot be read: {reason}") from error
 
 
-def _check_by(server, flag, text):
+def _check_by(server, flag, text, workers, servers):
     """The programs know what may be said; a mistake would else be found when every process has started."""
+    job = {"DMLC_NUM_WORKER": str(workers), "DMLC_NUM_SERVER": str(servers)}
     try:
-        said = subprocess.run([server, f"--{flag}={text}"], capture_output=True, timeout=10, check=False)
+        said = subprocess.run(
+            [server, f"--{flag}={text}"], env={**os.environ, **job}, capture_output=True, timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return
     sentence = said.stderr.decode(errors="replace").strip().partition(": ")[2]
@@ -333,9 +336,9 @@ def parse(arguments):
         _check_local_program(server_command[0], "scheduler's program")
         if not given.server_command and not given.every_role:
             if mode.stated:
-                _check_by(server_command[0], "check_mode", mode.text)
+                _check_by(server_command[0], "check_mode", mode.text, given.num_workers, servers)
             if plan := everyone.get("PACELINE_FAULTS") or os.environ.get("PACELINE_FAULTS"):
-                _check_by(server_command[0], "check_faults", plan)
+                _check_by(server_command[0], "check_faults", plan, given.num_workers, servers)
     return JobOptions(
         workers=given.num_workers,
         servers=servers,

@@ -56,8 +56,9 @@ struct ClusterConfig {
   static ClusterConfig from_environment();
 };
 
-// Throws InvalidArgument if `plan` is no fault plan (docs/faults.md). The error quotes the wrong statement.
-void check_faults(const std::string& plan);
+// Throws InvalidArgument if `plan` is no fault plan (docs/faults.md), or names a process that a job of so many workers
+// and servers does not have. The error quotes the wrong statement.
+void check_faults(const std::string& plan, int workers, int servers);
 
 // Runs a scheduler or a server. Blocks until the job ends. Throws InvalidArgument for the role of a worker, and
 // NetworkError or Timeout if the job fails. Several may run in one process, each in a thread. `own`: the user's modes,

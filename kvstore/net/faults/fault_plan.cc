@@ -187,6 +187,8 @@ Fault read_fault(Statement& statement, Fault::Kind kind, const std::string& text
   if (kind == Fault::Kind::kFreeze && !fault.seconds) statement.fail("say how long, for example `for 3s`");
   if (fault.end && (fault.seconds || strikes_process(fault))) statement.fail("'to' does not fit here");
   if (kind == Fault::Kind::kKill && fault.seconds) statement.fail("a kill has no duration");
+  if (fault.end && fault.end->in_steps == fault.begin.in_steps && fault.end->value <= fault.begin.value)
+    statement.fail("it ends before it begins");
   return fault;
 }
 
@@ -232,6 +234,25 @@ FaultPlan FaultPlan::parse(const std::string& text) {
     }
   }
   return plan;
+}
+
+void FaultPlan::check_ranks(int workers, int servers) const {
+  const auto check = [](const Fault& fault, const std::string& pattern, Role role, int count) {
+    const std::string name = name_of(role);
+    if (!pattern.starts_with(name) || pattern.ends_with('*')) return;
+    const std::string rank = pattern.substr(name.size());
+    int number = count;
+    std::from_chars(rank.data(), rank.data() + rank.size(), number);
+    const std::string there = count == 0   ? str("no ", name, "s")
+                              : count == 1 ? str("one ", name, ", ", name, "0")
+                                           : str(count, " ", name, "s, ", name, "0 to ", name, count - 1);
+    require(number < count, "[faults] '", fault.text, "': there is no ", pattern, "; the job has ", there);
+  };
+  for (const Fault& fault : faults)
+    for (const std::string& pattern : {fault.from, fault.to}) {
+      check(fault, pattern, Role::kWorker, workers);
+      check(fault, pattern, Role::kServer, servers);
+    }
 }
 
 std::string name_in_plan(const PeerId& peer) {

@@ -46,6 +46,10 @@ struct FaultPlan {
   // Reads a plan. A newline or ';' ends a statement, '#' begins a comment. Throws InvalidArgument that quotes the
   // statement and says what was expected.
   static FaultPlan parse(const std::string& text);
+
+  // Throws InvalidArgument if a fault names a worker or server that a job with so many workers and servers does not
+  // have.
+  void check_ranks(int workers, int servers) const;
 };
 
 // The name of a process in plans, such as "worker3" or "scheduler".
