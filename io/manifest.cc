@@ -155,7 +155,8 @@ std::string Manifest::path_of(const Shard& shard) const {
 }
 
 Manifest Manifest::load(const std::string& path) {
-  const std::string text = io::read_text(path), name = detail::shown(path);
+  const std::string text = io::read_file(path), name = detail::shown(path);
+  if (text.starts_with("\x1f\x8b")) throw Corrupt(str(name, " is packed by gzip and no manifest; ", kWhatItIs));
   if (text.starts_with("\x0a\x23\xd7\xce")) {
     throw Corrupt(str(name, " is a record file and no manifest; `rec index ", name, "` writes the manifest ",
                       std::filesystem::path(name).replace_extension(".manifest").string(), ", to be named here"));

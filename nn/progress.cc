@@ -137,7 +137,8 @@ bool Progress::resume_if_present(const std::string& directory, const TakeCheckpo
       require(fresh, "'", path, "' cannot be resumed with a store that has trained or resumed already; make a new one");
       checkpoint = read_checkpoint(path);
       require(Spec::parse(checkpoint.optimizer).name == optimizer_.name, "'", path, "' was trained with optimizer ",
-              checkpoint.optimizer, ", whose state does not fit ", optimizer_.text());
+              checkpoint.optimizer, ", whose state does not fit ", optimizer_.text(),
+              "; resume it with that optimizer, or begin with its weights alone, by load_weights()");
       if (take) take(checkpoint, path);
       PositionRanges done;
       for (const Range& range : checkpoint.positions.ranges()) done.emplace_back(range.begin, range.end);

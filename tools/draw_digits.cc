@@ -320,8 +320,11 @@ void draw(std::size_t digit, Random& random, std::uint8_t* pixels) {
   canvas.develop(random, pixels);
 }
 
+void check(const char* flag, std::int64_t count) {
+  require(count >= 1 && count <= 10000000, "--", flag, " is ", count, ", expected 1 to 10,000,000 digits");
+}
+
 void draw_set(const std::string& name, std::int64_t count, std::uint64_t seed) {
-  require(count >= 1 && count <= 10000000, "a set has 1 to 10,000,000 digits, not ", count);
   IdxFile images{{count, kSize, kSize}, std::vector<std::uint8_t>(static_cast<std::size_t>(count) * kPixels)};
   IdxFile labels{{count}, std::vector<std::uint8_t>(static_cast<std::size_t>(count))};
   const std::size_t total = static_cast<std::size_t>(count);
@@ -350,7 +353,11 @@ int main(int argc, char** argv) {
   paceline::tools::parse_flags(paceline::kUsage, __FILE__, &argc, &argv);
   return paceline::tools::run_main("draw_digits", [] {
     paceline::require(!FLAGS_out.empty(), "--out is missing: the folder to write");
-    std::filesystem::create_directories(FLAGS_out);
+    paceline::check("train", FLAGS_train);
+    paceline::check("test", FLAGS_test);
+    std::error_code error;
+    std::filesystem::create_directories(FLAGS_out, error);
+    paceline::require(!error, "--out: cannot make the folder ", FLAGS_out, ": ", error.message());
     paceline::draw_set("train", FLAGS_train, 2 * FLAGS_seed);
     paceline::draw_set("t10k", FLAGS_test, 2 * FLAGS_seed + 1);
     std::printf("%s: %lld training and %lld test digits\n", FLAGS_out.c_str(), static_cast<long long>(FLAGS_train),

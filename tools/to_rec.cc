@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <utility>
@@ -84,6 +85,14 @@ std::vector<Split> splits_of(const std::string& list) {
             "', expected a name and a share, as train=0.8");
     splits.push_back(std::move(split));
   }
+  double total = 0;
+  bool whole_parts = true;  // as 8 and 2
+  for (const Split& split : splits) {
+    total += split.share;
+    whole_parts = whole_parts && split.share >= 1;
+  }
+  require(splits.empty() || whole_parts || std::abs(total - 1) < 1e-6, "the shares of --split add up to ", total,
+          ", expected 1: every entry belongs to one of the sets");
   return splits;
 }
 

@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <system_error>
 
@@ -53,12 +54,13 @@ struct LineEnd {
 };
 
 void check_flags() {
-  require(FLAGS_epochs >= 1 && FLAGS_batch_size >= 1 && FLAGS_log_every >= 1,
-          "--epochs, --batch_size and --log_every are at least 1");
+  for (const auto& [flag, value] :
+       {std::pair{"epochs", FLAGS_epochs}, {"batch_size", FLAGS_batch_size}, {"log_every", FLAGS_log_every}})
+    require(value >= 1, "--", flag, " is ", value, ", expected at least 1");
   require(FLAGS_max_steps >= 0, "--max_steps is ", FLAGS_max_steps, ", expected a number of steps, or 0 for no limit");
   require(FLAGS_warmup >= 0, "--warmup is ", FLAGS_warmup, ", expected a number of epochs");
-  require(FLAGS_schedule != "step" || (FLAGS_step_epochs > 0 && FLAGS_step_factor > 0),
-          "--step_epochs and --step_factor are above 0");
+  require(FLAGS_schedule != "step" || (FLAGS_step_epochs > 0 && FLAGS_step_factor > 0), "--step_epochs is ",
+          FLAGS_step_epochs, " and --step_factor ", FLAGS_step_factor, ", expected numbers above 0");
   Device(std::string_view(FLAGS_device));
   nn::parse_balance(FLAGS_balance);
 }
@@ -96,6 +98,16 @@ void require_readable(const char* flag, const std::string& path) {
   gethostname(host, sizeof host - 1);
   throw InvalidArgument(
       str("--", flag, ": cannot open ", path, " on host ", host, ": ", std::generic_category().message(error)));
+}
+
+void require_folder(const char* flag, const std::string& path) {
+  if (path.find("://") != std::string::npos) return;  // seen when it is written
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (!error && access(path.c_str(), W_OK | X_OK) != 0) error = {errno, std::generic_category()};
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  require(!error, "--", flag, ": cannot write into the folder ", path, " on host ", host, ": ", error.message());
 }
 
 std::shared_ptr<KVStore> store_of_flags() {

@@ -40,6 +40,9 @@ int run(const Program& program, int argc, char** argv, const std::function<void(
 // Throws InvalidArgument unless the file or folder that --`flag` names is there and can be read.
 void require_readable(const char* flag, const std::string& path);
 
+// Throws InvalidArgument unless files can be written into the folder that --`flag` names. Makes the folder.
+void require_folder(const char* flag, const std::string& path);
+
 // The numbers of a flag that is a list, as in 0.5,0.4,0.4; none where the text is empty. Throws InvalidArgument.
 template <class T>
 std::vector<T> numbers_of_flag(const char* flag, const std::string& text) {

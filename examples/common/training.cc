@@ -78,6 +78,7 @@ class Run {
   }
 
   void train() {
+    if (!FLAGS_checkpoint.empty() && kv_->rank() == 0) require_folder("checkpoint", FLAGS_checkpoint);
     if (!FLAGS_checkpoint.empty() && trainer_.resume_if_present(FLAGS_checkpoint))
       checkpoint_ = nn::checkpoint_path(FLAGS_checkpoint);
     kv_->barrier();

@@ -127,6 +127,7 @@ class Mistakes(Converting):
             ),
             ("--window does not apply to the format jsonl", "--window", "3", "set", "a.jsonl"),
             ("--split has 'train', expected a name and a share", "--split", "train", "set", "rows.csv"),
+            ("the shares of --split add up to 0.5, expected 1", "--split", "train=0.5", "set", "rows.csv"),
             ("--split_key needs --split", "--split_key", "x", "set", "rows.csv"),
             ("--bad is 'ignore', expected one of fail, skip", "--bad", "ignore", "set", "rows.csv"),
             ("the table has no column 'z'; it has 'x', 'y', 'kind'", "--label", "z", "set", "rows.csv"),
