@@ -79,15 +79,15 @@ TEST_P(DeviceRuntimeTest, EventsOrderStreams) {
 
 TEST_P(DeviceRuntimeTest, CallsBackWhenTheWorkIsDone) {
   const auto stream = device_.create_stream(0);
-  std::latch done{1};
+  const auto done = std::make_shared<std::latch>(1);  // the thread that counts it down is never joined
   bool ran = false;
   stream->enqueue([&] { ran = true; });
-  device_.when_done(*stream, [&](const std::exception_ptr& error) {
+  device_.when_done(*stream, [&ran, done](const std::exception_ptr& error) {
     EXPECT_FALSE(error);
     EXPECT_TRUE(ran);
-    done.count_down();
+    done->count_down();
   });
-  done.wait();
+  done->wait();
 }
 
 TEST_P(DeviceRuntimeTest, TooMuchMemoryIsRefused) {

@@ -368,11 +368,11 @@ TEST_P(Transports, an_address_is_bound_once) {
 
 // As a request does that is dropped unanswered, whose message a frame holds.
 TEST_P(Transports, the_owner_of_a_dropped_frame_may_send) {
+  std::promise<void> sent;
   auto transport = make_transport(Spec::parse(GetParam().transport));
   if (GetParam().decorated)
     transport = make_faulty_transport(std::move(transport), FaultPlan::parse("delay 1ms"), "worker0", false);
   constexpr LinkId kUnknown = 1 << 20;
-  std::promise<void> sent;
   const auto owner = [&](const char*) {
     transport->send(kUnknown, packet_of("answer"));
     sent.set_value();

@@ -338,7 +338,7 @@ TEST(ThreadedEngine, ReadersInTwoStreamsRunAtOnce) {
   issued.wait();
   engine->push({"second", Device("sim:0"), Lane::kCopyOut}, {{variable}}, {},
                [&](TaskContext& context) { context.stream->enqueue([&] { second_runs.release(); }); });
-  engine->wait_unused(variable);
+  engine->wait_all();
   EXPECT_TRUE(met);
 }
 

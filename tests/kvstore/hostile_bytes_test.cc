@@ -83,10 +83,10 @@ TEST(HostileBytes, do_not_disturb_the_tcp_transport) {
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
+  std::atomic<int> good = 0;
   auto server = make_transport(Spec::parse("tcp:max_frame_bytes=1000000"));
   const auto rejections = std::make_shared<Rejections>();
   server->add_observer(rejections);
-  std::atomic<int> good = 0;
   server->on_receive([&](LinkId, const Packet& packet) {
     // Random bytes may be a packet of five bytes by chance, so its size says nothing.
     good += packet.size() == 1 && std::string(reinterpret_cast<const char*>(packet[0].data), packet[0].size) == "hello";

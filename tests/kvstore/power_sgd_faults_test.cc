@@ -53,6 +53,8 @@ TEST(PowerSgd, AWorkerWhosePushFailsAbstains) {
   SchedulerThread scheduler(job);
   Server server(member(job, Role::kServer, 0), {}, 2);
   std::thread serving([&] { server.run(); });
+  std::vector<std::unique_ptr<Outbox>> outboxes;  // outlive the nodes, whose threads may still be in their handlers
+  std::promise<bool> failed;
   Node other(member(job, Role::kWorker, 0, 1), {}), node(member(job, Role::kWorker, 0, 0), {});
   std::thread joining([&] { other.join(); });
   node.join();
@@ -81,7 +83,6 @@ TEST(PowerSgd, AWorkerWhosePushFailsAbstains) {
   EXPECT_GT(agree({}), 0u);
 
   {
-    std::vector<std::unique_ptr<Outbox>> outboxes;
     outboxes.push_back(std::make_unique<Outbox>(other, PeerId{Role::kServer, 0}));
     RemotePartition partition;
     RemoteKey key;
@@ -94,7 +95,6 @@ TEST(PowerSgd, AWorkerWhosePushFailsAbstains) {
     const NDArray lost(Shape{64}, DType::kFloat32, {}, *engine);
     engine->push({"lose"}, {}, std::array{lost.variable()}, [](TaskContext&) { throw Error("lost"); });
     auto delivery = std::make_shared<Delivery>();
-    std::promise<bool> failed;
     delivery->then([&](const std::exception_ptr& error) { failed.set_value(error != nullptr); });
     TwoRoundPush::start(*engine, {&key,
                                   std::make_shared<WireCodec>(WireCodec{"", codec}),

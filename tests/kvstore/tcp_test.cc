@@ -42,8 +42,8 @@ std::vector<int> connections() {
 }
 
 TEST(Tcp, BothEndsNoticeThatThePathIsDead) {
-  auto server = make_transport(Spec::parse("tcp")), client = make_transport(Spec::parse("tcp"));
   std::promise<void> answered;
+  auto server = make_transport(Spec::parse("tcp")), client = make_transport(Spec::parse("tcp"));
   server->on_receive([&](LinkId from, const Packet& packet) { server->send(from, packet); });
   client->on_receive([&](LinkId, const Packet&) { answered.set_value(); });
   client->send(client->connect(server->bind("127.0.0.1:0")), {Frame::of("hello")});
@@ -58,8 +58,8 @@ TEST(Tcp, BothEndsNoticeThatThePathIsDead) {
 }
 
 TEST(Tcp, WhatAHandlerSendsWhileTheTransportEndsArrives) {
-  auto server = make_transport(Spec::parse("tcp")), client = make_transport(Spec::parse("tcp"));
   std::promise<void> asked, answered;
+  auto server = make_transport(Spec::parse("tcp")), client = make_transport(Spec::parse("tcp"));
   server->on_receive([&, server = server.get()](LinkId from, const Packet& packet) {
     asked.set_value();
     std::this_thread::sleep_for(100ms);  // until the end has begun

@@ -18,13 +18,14 @@ namespace {
 
 // What a server sends on demand, and on which of the client's threads it arrives.
 struct Received {
-  std::unique_ptr<Transport> server = make_transport(Spec::parse("tcp")), client = make_transport(Spec::parse("tcp"));
-  std::shared_ptr<detail::WaitingWork> work = client->waiting_work();
-  LinkId link = 0;
   std::mutex mutex;
   std::vector<int> numbers;
   std::vector<std::thread::id> threads;
   std::atomic<int> count = 0;
+  // Last, because their handlers use the members above.
+  std::unique_ptr<Transport> server = make_transport(Spec::parse("tcp")), client = make_transport(Spec::parse("tcp"));
+  std::shared_ptr<detail::WaitingWork> work = client->waiting_work();
+  LinkId link = 0;
 
   Received() {
     server->on_receive([this](LinkId from, const Packet& packet) { server->send(from, packet); });

@@ -191,6 +191,7 @@ TEST_F(DataAhead, TheNextBatchArrivesWhileAStepComputes) {
       return nn::softmax_ce(scores, label);
     });
   }
+  gate.wait();
   EXPECT_TRUE(arrived);
 }
 

@@ -153,8 +153,8 @@ class ClusterInProcess {
   }
 
   void each(const std::function<void(int)>& work) {
-    std::vector<std::jthread> threads;
     std::vector<std::exception_ptr> errors(static_cast<std::size_t>(options_.workers));
+    std::vector<std::jthread> threads;
     for (int i = 0; i < options_.workers; ++i) {
       threads.emplace_back([&, i] {
         try {
