@@ -89,6 +89,7 @@ void OutputFile::flush() {
 }
 
 void OutputFile::close(Sync sync) {
+  if (descriptor_ < 0) return;
   flush();
   if (sync == kSync && fsync(descriptor_) != 0 && errno != EINVAL) throw_io_error("write", path_, errno);
   const int descriptor = descriptor_;

@@ -12,6 +12,7 @@
 
 #include <paceline/crc32c.h>
 #include <paceline/error.h>
+#include <paceline/log.h>
 
 #include <algorithm>
 #include <bit>
@@ -122,7 +123,13 @@ struct RecordWriter::State {
 };
 
 RecordWriter::RecordWriter(const std::string& path) : state_(std::make_unique<State>(path)) {}
-RecordWriter::~RecordWriter() = default;
+RecordWriter::~RecordWriter() {
+  try {
+    state_->file.close(io::OutputFile::kNoSync);
+  } catch (const Error& error) {
+    LOG(ERROR) << error.what();
+  }
+}
 
 std::uint64_t RecordWriter::write(std::string_view record) {
   require(record.size() <= io::kLengthMask, "a record of ", record.size(), " bytes is too long; the format allows ",

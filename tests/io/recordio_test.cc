@@ -85,6 +85,15 @@ TEST(RecordWriter, WritesTheBytesOfDmlcCore) {
   EXPECT_EQ(writer.checksum(), crc32c(kSixRecords));
 }
 
+TEST(RecordWriter, WritesWhatIsBufferedWhenItIsDestroyed) {
+  TemporaryFolder folder;
+  {
+    RecordWriter writer(folder / "six.rec");
+    for (const std::string& record : kSix) writer.write(record);
+  }
+  EXPECT_EQ(read_all(folder / "six.rec"), kSixRecords);
+}
+
 TEST(RecordReader, ReadsTheBytesOfDmlcCore) {
   TemporaryFolder folder;
   write_all(folder / "six.rec", kSixRecords);

@@ -34,7 +34,7 @@ class RecordWriter {
  public:
   // Begins a new file; an existing one is replaced.
   explicit RecordWriter(const std::string& path);
-  ~RecordWriter();  // closes the file and does not throw; call close() to learn of a full disk
+  ~RecordWriter();  // writes what is buffered; logs an error instead of throwing it
   RecordWriter(const RecordWriter&) = delete;
   RecordWriter& operator=(const RecordWriter&) = delete;
 
@@ -115,9 +115,10 @@ std::string checksum_path(const std::string& record_path);
 class RecordFile {
  public:
   // Opens the file and reads its index, which may name some of the records only. Without an index, scan_index() makes
-  // one. Where `x.crc` exists, every record is checked against it when it is read. Throws IoError naming host and path
-  // where a file cannot be read, Corrupt where index or checksums do not fit the file. `name` is what path() and
-  // messages call the file, where `path` is a copy of it; "": `path`.
+  // one. Where `x.idx` and `x.crc` exist, every record is checked against its CRC-32C when it is read. Throws IoError
+  // with host and path where a file cannot be read. Throws Corrupt where index or checksums are damaged or do not fit
+  // each other. `name` replaces `path` in path() and in messages about damaged records, for a `path` that is a local
+  // copy.
   explicit RecordFile(const std::string& path, const std::string& name = "");
   // Opens the file with an index of the caller's, sorted by offset, and without checksums. Throws IoError.
   RecordFile(const std::string& path, RecordIndex index);
@@ -128,12 +129,12 @@ class RecordFile {
   const std::string& path() const;                 // of the record file, or its name
   std::int64_t size() const;                       // the number of records
   std::uint64_t bytes() const;                     // of the record file
-  bool has_checksums() const;                      // is there an `x.crc`?
+  bool has_checksums() const;                      // are records checked against an `x.crc`?
   std::int64_t key(std::int64_t place) const;      // of a record, from the index
   std::uint64_t offset(std::int64_t place) const;  // of a record's head, in bytes
   // Reads a record. Throws Corrupt with file, offset and record, where it is damaged or the disk cannot read it.
   void read(std::int64_t place, std::string& record) const;
-  // As read(), but instead of throwing it gives false and the reason.
+  // As read(), but returns false and the reason for a damaged record. Throws InvalidArgument for a wrong place.
   bool try_read(std::int64_t place, std::string& record, RecordDamage& damage) const;
 
  private:
