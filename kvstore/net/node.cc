@@ -215,6 +215,7 @@ void Node::Impl::start() {
 
 void Node::Impl::receive_while_waiting() {
   const Lock lock(send_mutex_);
+  if (!transport_) return;
   if (const auto work = transport_->waiting_work()) detail::offer_waiting_work(work);
 }
 
@@ -238,6 +239,7 @@ void Node::Impl::stop() {
   }
   transport.reset();
   faults_ = nullptr;  // was part of the transport
+  keyed_transport_ = nullptr;
   closed_ = true;
   finish_asks(pending_requests_.fail_all(std::make_exception_ptr(NetworkError("this process has left the job"))));
   run_posted();

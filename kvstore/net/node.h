@@ -85,7 +85,8 @@ class Node {
   ~Node();
   // Disconnects. To peers this looks like a crash unless leave() was called. Unanswered requests of this process fail
   // with NetworkError. No handler runs afterwards. Handlers that run meanwhile may use the Node, so an owner whose
-  // handlers use it closes it first and destroys it later. A second call does nothing.
+  // handlers use it closes it first and destroys it later. A later call does nothing; two threads must not call it at
+  // once.
   void close();
 
   // Blocks until every process of the job has joined. rank() and roster() are known afterwards. Throws Timeout if the

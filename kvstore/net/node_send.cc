@@ -165,7 +165,9 @@ void Node::Impl::answer(const Request::State& state, MessageKind kind, Message m
 }
 
 void Node::Impl::count_malformed(const Request::State& state, const std::string& why) {
-  on_malformed(speakers_.link_of(state.message.header.incarnation).value_or(state.link), why);
+  // Posted, because close_links() may run only on threads that stop() waits for.
+  const LinkId link = speakers_.link_of(state.message.header.incarnation).value_or(state.link);
+  post([this, link, why] { on_malformed(link, why); });
 }
 
 }  // namespace paceline

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cmath>
+#include <future>
 #include <map>
 
 #include "hand_made_worker.h"
@@ -37,6 +38,27 @@ TEST(Compression, DgcTakesTheMomentumOfTheOptimizer) {
   });
   ClusterInProcess both({.mode = "dist_async:staleness=dana,compression=dgc", .workers = 1, .servers = 1});
   EXPECT_THROW(both.worker(0).set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5}), InvalidArgument);
+}
+
+// A call that waits for its gradient keeps the codecs that it began with. The address sanitizer would see otherwise.
+TEST(Compression, AnOptimizerMayBeSetAgainWhileACallWaits) {
+  std::promise<void> gate;  // outlives the engine's task
+  ClusterInProcess cluster({.mode = "dist_async:compression=dgc,ratio=1,warmup=0,min_bytes=0,pull=fp16",
+                            .workers = 1,
+                            .servers = 1,
+                            .serial = false});
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    const NDArray weight = NDArray::zeros(Shape{2}, DType::kFloat32, {}, engine);
+    const NDArray gradient = NDArray::full(Shape{2}, 1, DType::kFloat32, {}, engine);
+    store.init({{"w", weight}});
+    store.set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
+    engine.push({"late gradient"}, {}, {{gradient.variable()}}, [&](TaskContext&) { gate.get_future().wait(); });
+    store.push_pull({{"w", gradient}}, {{"w", weight}});
+    store.set_optimizer(optim::SGD{.lr = 0.5, .momentum = 0.5});
+    gate.set_value();
+    EXPECT_EQ(weight.to_vector<float>(), (std::vector<float>{-0.5f, -0.5f}));
+  });
 }
 
 // T2.7: weights that travel as bf16 have a master at the server that takes small steps.

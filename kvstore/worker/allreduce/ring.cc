@@ -309,8 +309,9 @@ class RingBackend final : public Backend {
       if (item.key->shared && item.out.shares_memory_with(*item.key->shared)) shared.push_back(item.key);
     }
     engine_.push_async({name, {}, Lane::kCommunication, priority}, reads, writes,
-                       [this, call = std::move(call)](TaskContext&, Completion completion) mutable {
-                         peer_.start(std::move(call), std::move(completion));
+                       [this, call = std::move(call)](TaskContext&, Completion completion) {
+                         // A copy: the closure's own reference keeps the destructor waiting until start() returns.
+                         peer_.start(call, std::move(completion));
                        });
     for (RingKey* key : shared) key->shared_version = key->shared->variable().version();
   }

@@ -72,11 +72,9 @@ void RingPeer::close(bool leave) {
 }
 
 void RingPeer::post(Job job) {
-  {
-    Lock lock(mutex_);
-    jobs_.push_back(std::move(job));
-  }
-  posted_.notify_one();
+  Lock lock(mutex_);
+  jobs_.push_back(std::move(job));
+  posted_.notify_one();  // under the lock, because the job may let the owner destroy this object
 }
 
 void RingPeer::loop() {

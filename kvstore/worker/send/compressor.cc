@@ -95,9 +95,9 @@ bool Compressor::encodes(const KeyInfo& key, const Speed& speed) const {
                            bandwidth_);
 }
 
-const WireCodec* Compressor::pull_codec(const KeyInfo& key) const {
+std::shared_ptr<const WireCodec> Compressor::pull_codec(const KeyInfo& key) const {
   const Choice& choice = choice_of(key.name);
-  return choice.pull && encodes(key, choice.pull_speed) ? choice.pull.get() : nullptr;
+  return choice.pull && encodes(key, choice.pull_speed) ? choice.pull : nullptr;
 }
 
 Compressor::Slot& Compressor::slot_of(const std::string& key, const Shape& shape) {

@@ -26,7 +26,7 @@ class Compressor {
   void saw_transfer(double bytes, double seconds);
 
   // The codec of this key's pulled weights; null: raw.
-  const WireCodec* pull_codec(const KeyInfo& key) const;
+  std::shared_ptr<const WireCodec> pull_codec(const KeyInfo& key) const;
   // Pushes one engine task that encodes all `slices` of `gradient`, each by itself. Slices have a begin and an end. The
   // gradient has the key's size, and is on the CPU. Returns null if this key travels raw.
   template <class Slices>

@@ -20,7 +20,7 @@ struct Transfer::Batch {
     RemoteSlice* slice;
     std::byte* out;
     std::size_t bytes;
-    const Codec* codec;
+    std::shared_ptr<const Codec> codec;  // set_optimizer() may replace the store's codecs before the answer comes
   };
   std::vector<Pulled> pulled;
 };
@@ -233,7 +233,7 @@ std::unique_ptr<Transfer::Outgoing> Transfer::make_message(std::span<const Run> 
         part->add_pull_codec(answered.number_of(*item.pull_codec));
       }
       answered.batch.pulled.push_back(
-          {run.slice, item.out.data + run.offset, run.bytes, item.pull_codec ? item.pull_codec->codec.get() : nullptr});
+          {run.slice, item.out.data + run.offset, run.bytes, item.pull_codec ? item.pull_codec->codec : nullptr});
       answered.pulled_bytes += run.pulled_bytes;
     }
   }

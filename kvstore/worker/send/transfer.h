@@ -77,7 +77,7 @@ class Transfer final : public StoreCall, public SmallCaller, public std::enable_
     Bytes out;       // none: the key is only pushed
     std::uint64_t need = 0;
     std::shared_ptr<const EncodedGradient> encoded = nullptr;  // not null: `gradient` holds the encoded bytes
-    const WireCodec* pull_codec = nullptr;                     // null: the weights come raw
+    std::shared_ptr<const WireCodec> pull_codec = nullptr;     // null: the weights come raw
     RemotePart* part = nullptr;                                // null: the whole key; else the arrays are this part's
 
     std::span<RemoteSlice> slices() const { return part ? part->slices : key->slices; }
