@@ -4,7 +4,9 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
+#include <string_view>
 #include <thread>
 
 #include "program.h"
@@ -78,7 +80,6 @@ class Run {
   }
 
   void train() {
-    if (!FLAGS_checkpoint.empty() && kv_->rank() == 0) require_folder("checkpoint", FLAGS_checkpoint);
     if (!FLAGS_checkpoint.empty() && trainer_.resume_if_present(FLAGS_checkpoint))
       checkpoint_ = nn::checkpoint_path(FLAGS_checkpoint);
     kv_->barrier();
@@ -173,7 +174,13 @@ class Run {
 
 void train_or_evaluate(const Task& task) {
   require(FLAGS_slow_factor >= 1, "--slow_factor is ", FLAGS_slow_factor, ", expected at least 1");
-  if (FLAGS_evaluate.empty()) return Run(task).train();
+  if (FLAGS_evaluate.empty()) {
+    // Worker 0 writes the checkpoint. It fails before the job begins, so that the job does not begin without it.
+    const char* const number = std::getenv("DMLC_TASK_ID");
+    if (!FLAGS_checkpoint.empty() && (!number || std::string_view(number) == "0"))
+      require_folder("checkpoint", FLAGS_checkpoint);
+    return Run(task).train();
+  }
   require_readable("evaluate", FLAGS_evaluate);
   const nn::Evaluation found = evaluate(task, FLAGS_evaluate);
   std::cout << json{{"checkpoint", FLAGS_evaluate},

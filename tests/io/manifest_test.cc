@@ -115,7 +115,7 @@ TEST(Manifest, SaysWhatIsWrong) {
   write_all(path, R"({"format": "paceline-manifest"})");
   EXPECT_THAT(error_of<Corrupt>(load), HasSubstr("a.manifest cannot be used: key 'version' not found; a manifest is"));
   write_all(path, "\x1f\x8b\x08");
-  EXPECT_THAT(error_of<Corrupt>(load), HasSubstr("is compressed by gzip"));
+  EXPECT_THAT(error_of<Corrupt>(load), HasSubstr("is packed by gzip and no manifest"));
   const std::string records = folder / "a.rec";
   write_all(records, std::string("\x0a\x23\xd7\xce\0\0\0\0", 8));
   EXPECT_THAT(

@@ -133,6 +133,7 @@ TEST(FaultPlan, NamesProcessesThatTheJobHas) {
               HasSubstr("'kill worker3 at 3s': there is no worker3; the job has 3 workers, worker0 to worker2"));
   EXPECT_THAT(refused("cut worker0->server1", 3, 1), HasSubstr("there is no server1; the job has one server, server0"));
   EXPECT_THAT(refused("drop 0.1 server0", 3, 0), HasSubstr("there is no server0; the job has no servers"));
+  EXPECT_THAT(refused("kill worker00", 3, 0), HasSubstr("there is no worker00"));
   EXPECT_THAT(refused("kill worker99999999999", 3, 0), HasSubstr("there is no worker99999999999"));
 }
 

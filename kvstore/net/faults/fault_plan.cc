@@ -246,7 +246,8 @@ void FaultPlan::check_ranks(int workers, int servers) const {
     const std::string there = count == 0   ? str("no ", name, "s")
                               : count == 1 ? str("one ", name, ", ", name, "0")
                                            : str(count, " ", name, "s, ", name, "0 to ", name, count - 1);
-    require(number < count, "[faults] '", fault.text, "': there is no ", pattern, "; the job has ", there);
+    require(number < count && std::to_string(number) == rank, "[faults] '", fault.text, "': there is no ", pattern,
+            "; the job has ", there);
   };
   for (const Fault& fault : faults)
     for (const std::string& pattern : {fault.from, fault.to}) {
