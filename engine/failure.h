@@ -37,11 +37,11 @@ FailurePointer make_failure(const char* task_name, std::uint64_t task, const std
 // A fresh exception each time: waiting threads share nothing.
 [[noreturn]] void throw_failure(Failure& failure);
 
-// The failures that no wait_all has seen yet.
+// The failures since the last take_first() or report(). It keeps 1024 at most and drops later ones.
 class FailureLog {
  public:
   void add(FailurePointer failure) PACELINE_EXCLUDES(mutex_);
-  // Forgets all; the first one, in push order, that no wait has thrown, or null.
+  // Forgets all failures. Returns the earliest in push order that no wait has thrown, or null.
   FailurePointer take_first() PACELINE_EXCLUDES(mutex_);
   // Forgets all; writes those that no wait has thrown to the log.
   void report() PACELINE_EXCLUDES(mutex_);

@@ -11,7 +11,8 @@
 namespace paceline::detail {
 namespace {
 
-// An idle core of a virtual machine takes 25 to 40 microseconds to wake; longer spinning would starve its neighbours.
+// An idle core of a virtual machine takes 25 to 40 microseconds to wake. Longer spinning would take time from other
+// threads on the same cores.
 constexpr int kPauses = 100;
 constexpr int kYields = 100;
 

@@ -19,12 +19,12 @@ struct Mixture {
   std::vector<std::pair<std::size_t, double>> parts = {};
 };
 
-// Throws as Manifest::load(), and InvalidArgument where the sets hold different things.
+// Throws as Manifest::load(). Throws InvalidArgument without sets, and where payloads, labels or classes differ.
 Mixture mixture_of(const std::vector<MixedDataSet>& sets);
 
 // The first record of each shard, and the number of records.
 std::vector<std::int64_t> starts_of(const Manifest& manifest);
-// A checksum that names the records and their numbers, wherever the files lie.
+// A checksum over the record counts and checksums of all shards in order. It does not depend on paths.
 std::string identity_of(const Manifest& manifest);
 
 }  // namespace paceline::io

@@ -26,7 +26,8 @@ class Random {
   std::uint64_t state_;
 };
 
-// A permutation of 0 .. size-1: a Feistel network over the next power of four, walked until the value is inside.
+// A permutation of 0 .. size - 1. A Feistel network permutes the numbers below a power of four, at least `size`. It is
+// applied again until the value is below `size` (cycle walking).
 class Permutation {
  public:
   Permutation(std::int64_t size, std::uint64_t seed) : size_(static_cast<std::uint64_t>(size)), seed_(mix(seed)) {

@@ -19,7 +19,8 @@ class LossScale {
   double value() const { return static_cast<double>(std::int64_t{1} << exponent_); }
   std::int64_t good_steps() const { return good_steps_; }
 
-  // A step's gradients are there. Returns `finite`: whether they count.
+  // Call this once for each step, when its gradients are computed. It adjusts the scale for the next step. Returns
+  // `finite`: false tells the caller to drop the gradients of this step.
   bool update(bool finite) {
     if (!finite) {
       if (exponent_ == 0)
@@ -46,7 +47,8 @@ class LossScale {
     return scale;
   }
 
-  // All of it, and what parse() makes of it: none for other texts.
+  // text() writes the whole state. parse() reads it back, and ignores what follows the two numbers. It returns none
+  // where they are missing or impossible.
   std::string text() const { return str(std::int64_t{1} << exponent_, ' ', good_steps_); }
   static std::optional<LossScale> parse(const std::string& text) {
     std::istringstream words(text);

@@ -1,5 +1,5 @@
 #pragma once
-// One HTTP exchange, by libcurl, which is opened when the first is made.
+// One HTTP request and its response, through libcurl. The first request of the process opens libcurl.
 
 #include <paceline/detail/remote.h>
 #include <paceline/error.h>
@@ -19,9 +19,9 @@ using detail::Tick;
 struct HttpResponse {
   int status = 0;
   std::map<std::string, std::string> headers;  // by name in lower case
-  std::string body;                            // at most 64 KiB, where nobody else takes it
+  std::string body;                            // its first 64 KiB; empty where HttpRequest::take received the body
 
-  // A header's value; "" where the server did not send it.
+  // The value of a header that http.cc lists in kHeaders; "" for others and where the server did not send it.
   std::string header(const std::string& name) const;
   bool good() const { return status >= 200 && status < 300; }
 };
@@ -31,7 +31,7 @@ struct HttpRequest {
   std::string url;
   std::vector<std::string> headers;  // "name: value"
   std::string body;                  // of PUT and POST
-  bool follow = true;                // redirections, but none from https:// to http://
+  bool follow = true;                // redirections; a request for https:// follows them to https:// only
   // Takes the body of a good response in pieces. False: no more is wanted, and the exchange ends well.
   std::function<bool(const HttpResponse& response, std::string_view piece)> take = {};
 };

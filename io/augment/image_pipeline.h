@@ -1,5 +1,5 @@
 #pragma once
-// The steps of a list, ready to be done to images.
+// The augmentation steps of ImageOptions::steps, checked and ready to run on images.
 
 #include <paceline/record_loader.h>
 
@@ -12,17 +12,19 @@
 
 namespace paceline::io {
 
-// The list that the options mean: their short form written out, and normalize() where it is missing and images become
-// float32. Throws InvalidArgument where they contradict each other.
+// The full list of steps for `options`. random_crop and random_flip become steps. resize() is added where no step gives
+// all images one size, and normalize() where images become float32 without it. Throws InvalidArgument where the options
+// contradict each other.
 std::vector<augment::Step> complete_steps(const ImageOptions& options);
 
 // Threads may share it.
 class ImagePipeline {
  public:
-  // `size` is that of the examples where the steps do not say otherwise; 0: not known. Throws InvalidArgument.
+  // `size` is that of the examples where the steps do not say otherwise; 0: not known. Throws InvalidArgument for wrong
+  // steps, for a wrong order of steps, and where the final size is not known.
   ImagePipeline(const std::vector<augment::Step>& steps, augment::Size size, int channels);
 
-  // Of every image after the steps.
+  // The size that every image has after the steps.
   augment::Size size() const { return size_; }
   // Do steps move pixels, so that boxes must move too?
   bool moves() const;
@@ -33,9 +35,9 @@ class ImagePipeline {
   // Those that mix the examples of a batch.
   const std::vector<CheckedStep>& mixing() const { return mixing_; }
 
-  // The steps in front of normalize(). The same seed draws the same.
+  // Runs the steps in front of normalize(). The same seed gives the same random choices.
   void run(Picture& picture, std::uint64_t seed) const;
-  // Those behind it, on `channels` planes.
+  // Runs the erase steps that follow normalize() on `planes`, which holds one plane per channel.
   void finish(float* planes, std::uint64_t seed) const;
 
  private:

@@ -162,7 +162,7 @@ class Conversion {
     std::unique_ptr<ShardWriter> writer;
     for (const Block& block : blocks_) {
       const std::unique_ptr<Encoded> encoded = work.next();
-      check();  // before bad entries count: what ends a wait makes some
+      check();  // throws before count_bad(): an interrupted wait has marked its entry as bad
       tell();
       PlannedShard& shard = shards_[block.shard];
       if (!writer) writer = std::make_unique<ShardWriter>(work_.path_of(shard.final_path));
@@ -209,7 +209,7 @@ class Conversion {
       write(bad_list(), lines);
   }
 
-  // By way of the work folder, so that a kill leaves no part of it elsewhere.
+  // Writes the text in the work folder and renames it, so that a kill leaves no partial file at `path`.
   void write(const std::string& path, const std::string& text) const {
     detail::AtomicFile::write_text(work_.path_of(path), text);
     rename_file(work_.path_of(path), path);

@@ -1,5 +1,5 @@
 // Tar files of WebDataset. A tar file is a row of members: a head of 512 bytes, then the member's bytes, filled up to a
-// multiple of 512. Longer names come in members of their own, of GNU's or of POSIX's kind.
+// multiple of 512. A name that does not fit the head stands in a member before it, in the format of GNU or of POSIX.
 
 #include <paceline/error.h>
 
@@ -29,7 +29,7 @@ std::string_view field(const char* head, std::size_t at, std::size_t length) {
   return bytes.substr(0, bytes.find('\0'));
 }
 
-// Octal digits, or, where the first bit is set, the number itself.
+// Reads a number of a head. It is octal text or, where the first bit is set, a big-endian binary number.
 std::uint64_t number_in(const char* head, std::size_t at, std::size_t length) {
   std::uint64_t number = 0;
   if (static_cast<std::uint8_t>(head[at]) & 0x80) {

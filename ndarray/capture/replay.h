@@ -1,6 +1,6 @@
 #pragma once
-// Runs a planned Program: memory for it, pointers set, its tasks pushed. On a CUDA device a task whose arrays lie where
-// they lay in an earlier run is issued as a whole, as a graph.
+// Runs a planned Program: it provides memory, sets the pointers of the tensors and pushes the tasks to the engine. On a
+// CUDA device, a task whose arrays lie where they lay in an earlier run is issued as a whole, as a graph.
 
 #include "capture/program.h"
 
@@ -11,10 +11,11 @@ namespace paceline::detail {
 
 class Replay : public std::enable_shared_from_this<Replay> {
  public:
-  // `results` of the noted run and the places where they lie (Recording::finish).
+  // `results` are the results of the run that was recorded. `places` says where they lie (Recording::finish()).
   Replay(Program program, std::vector<Operand> places, const std::vector<NDArray>& results);
 
-  // False where an input shares memory with an array that the function takes from elsewhere: another program then.
+  // Returns false where an input shares memory with a kFixed block of the program. The caller then runs the function
+  // itself instead.
   bool takes(const std::vector<NDArray>& inputs) const;
   // Pushes one run.
   std::vector<NDArray> run(const std::vector<NDArray>& inputs);
@@ -29,7 +30,7 @@ class Replay : public std::enable_shared_from_this<Replay> {
       return (block.kind == Block::Kind::kInput ? inputs : *outputs)[static_cast<std::size_t>(block.index)];
     }
   };
-  // A tensor whose memory is the run's.
+  // A tensor in an input or an output, whose address may change from run to run.
   struct Moving {
     std::size_t call, tensor;
     int block;
@@ -51,9 +52,11 @@ class Replay : public std::enable_shared_from_this<Replay> {
   void* address(const Operand& operand) const;
   std::vector<Tensor> tensors(const KernelCall& call) const;
   void compute_constants();
-  // Memory for one run's results: that of earlier runs, if nothing but their own tasks holds any of it. A task that
-  // reads a result holds it as a user does. The engine runs the tasks of a later run behind those of the earlier ones.
-  // Results come back together, so that few sets of addresses occur, and each has its graph.
+  // Returns memory for the results of one run. It takes a set of an earlier run that only tasks of such runs still use.
+  // A set is not free while a user, or a task that reads one of its results, holds a reference to it. The engine runs
+  // the tasks of a later run behind those of the earlier ones. Sets are reused as a whole, so that few combinations of
+  // addresses occur and their graphs can be kept. Where all kept sets are in use, a new set takes the free arrays of
+  // the oldest one.
   std::shared_ptr<const std::vector<NDArray>> outputs();
   const std::shared_ptr<Storage>& storage(int block, const Arrays& arrays) const;
   void push(Part& part, bool first, const std::shared_ptr<const Arrays>& arrays);

@@ -44,7 +44,7 @@ cudaDataType_t type_of(DType dtype) {
   return dtype == DType::kBfloat16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-// By which bytes an address can be divided, of the powers of two that matter to cuBLASLt.
+// The largest power of two, up to 256, that divides the address.
 std::uint32_t alignment_of(const void* address) {
   return 1u << std::countr_zero(reinterpret_cast<std::uintptr_t>(address) | 256u);
 }
@@ -54,8 +54,8 @@ struct Operands {
   void *bias, *out;
 };
 
-// out' = left right, in columns as cuBLASLt has them: the memory of a row-major out = a b. The epilogue adds the bias
-// to each row of out, before an activation, or writes the sums of a's rows to it.
+// The product out = a b in row-major order. cuBLASLt works in column-major order, so it computes out^T = b^T a^T. The
+// epilogue adds `bias` to each row of out, before an activation. Or it writes the sums of a's rows to `bias`.
 class Product {
  public:
   Product(cublasLtHandle_t handle, cublasLtEpilogue_t epilogue, DType dtype, const Matrix& a, const Matrix& b,
@@ -132,7 +132,7 @@ class Product {
   bool found_ = false;
 };
 
-// What is kept for each device of a thread. Cleared where shapes never repeat.
+// What each thread keeps for each device. A new product clears all where kMostProducts are kept already.
 struct Kept {
   using Key = std::array<std::int64_t, 14>;
   Handle handle;
@@ -203,7 +203,8 @@ void gemm_bias(const KernelContext& context, std::span<const Tensor> inputs, std
   if (epilogue.kernel.cuda) epilogue.kernel.cuda(context, outputs, outputs, nullptr);
 }
 
-// Inputs: a, b; outputs: a^T b, and the sums of a's columns. The workspace holds a column of b's height.
+// Inputs: a, b; outputs: a^T b, and the sums of a's columns. The workspace has room for a column of ones, as high as a.
+// Where cuBLASLt has no algorithm, a^T times this column gives the sums.
 void gemm_sums(const KernelContext& context, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
                const void* attributes) {
   const auto& how = *static_cast<const Gemm*>(attributes);

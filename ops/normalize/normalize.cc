@@ -98,9 +98,9 @@ void backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<co
   });
 }
 
-// Inputs: gradient, x, mean, 1 / deviation. Outputs: gradients of scale and shift, sums over the rows in float32 of few
-// and in float64 of all, in an order that does not depend on the number of threads: by tiles of columns and, where
-// these are few, by pieces of the rows.
+// Inputs: gradient, x, mean, 1 / deviation. Outputs: the gradients of scale and shift, which are sums over the rows.
+// Groups of kRows rows are summed in accumulator_t, and the groups in float64. The work is cut by columns and, where
+// these are few, by rows too. The order of the sums does not depend on the number of threads.
 void parameters_backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out,
                              const void*) {
   constexpr std::int64_t kColumns = 64, kRows = 128, kUnits = 16;
@@ -184,7 +184,7 @@ void check_axes(const char* name, const NDArray& x, int axes) {
   require(axes >= 1 && axes <= x.ndim(), "[", name, "] axes is ", axes, " for x, ", x.describe());
 }
 
-// What the gradients read: gradient, x, mean, inverse_deviation.
+// Checks the inputs of both backward operators: gradient, x, mean and inverse_deviation.
 void check_backward(const char* name, const std::vector<NDArray>& inputs, int axes) {
   const auto& [gradient, x, mean, deviation] = std::tie(inputs[0], inputs[1], inputs[2], inputs[3]);
   check_axes(name, x, axes);
@@ -220,7 +220,7 @@ NDArray over_last(const char* name, const NDArray& x, const NDArray& scale, cons
   return invoke(standardize_operator(), {x, scale, shift}, how);
 }
 
-// (channels) with an axis of size 1 for each axis behind the channels of x.
+// Reshapes a parameter of shape (channels) to (channels, 1, ...), so that it broadcasts along axis 1 of x.
 NDArray by_channel(const NDArray& parameter, const NDArray& x) {
   if (parameter.is_none()) return parameter;
   Shape shape{x.size(1)};

@@ -1,8 +1,10 @@
 #pragma once
-// Who owns the cores. A process has one budget, from its CPU affinity and PACELINE_NUM_THREADS. Engine lanes, decode
-// threads and server threads are cut from it. A CPU device has one compute lane, whose operators use a team of `budget`
-// OpenMP threads; oneDNN, OpenBLAS and our own loops share the one OpenMP runtime. Every other thread calls
-// become_single_threaded() first, so that two threads never start two teams. All functions are thread-safe.
+// Who owns the cores. A process has one budget, from its CPU affinity and PACELINE_NUM_THREADS. The numbers of compute
+// threads, decode threads and server threads follow from it. Their sum may exceed it. A thread of a CPU device's
+// compute lane uses an OpenMP team of core_budget() / cpu_lanes threads (EngineOptions). oneDNN, OpenBLAS and our own
+// loops share one OpenMP runtime. Decode threads, server shards, ring peers and callback threads call
+// become_single_threaded() first, so they start no second team. All functions but use_passive_waiting() are
+// thread-safe.
 
 namespace paceline {
 
@@ -33,10 +35,11 @@ class TeamScope {
   int previous_;
 };
 
-// Lets idle team members sleep instead of burning a shared core. Executes the program anew, once, with
-// OMP_WAIT_POLICY=PASSIVE where that is not set, because libgomp reads it before main(). Call it first in main().
-// Members look for work for half a millisecond before they sleep, which is longer than most pauses of a training step.
-// In a job of the launcher the policy is set already, and they sleep at once.
+// Lets idle threads of an OpenMP team sleep, so that they do not occupy cores that others need. Executes the program
+// anew, once, with OMP_WAIT_POLICY=PASSIVE where that is not set, because libgomp reads it before main(). It also sets
+// GOMP_SPINCOUNT=10000 unless that is set. Idle threads then spin for about half a millisecond first, which is longer
+// than most pauses of a training step. In a job of the launcher the policy is set already, and they sleep at once. Call
+// it first in main().
 void use_passive_waiting(char** argv);
 
 // Names the calling thread for debuggers and traces (15 characters are kept).

@@ -22,7 +22,7 @@ class Shape {
   explicit Shape(std::span<const std::int64_t> sizes);
 
   int ndim() const { return ndim_; }  // the number of axes
-  // The size of axis i, which must be one: it is not checked.
+  // The size of axis i. The caller ensures that axis i exists; nothing checks it.
   std::int64_t operator[](int i) const { return values_[static_cast<std::size_t>(i)]; }
   std::int64_t& operator[](int i) { return values_[static_cast<std::size_t>(i)]; }
   std::int64_t back() const { return (*this)[ndim_ - 1]; }  // the size of the last axis; there must be one

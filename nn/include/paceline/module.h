@@ -34,12 +34,12 @@ using RowSource = std::function<void(const Parameter& table, const NDArray& numb
 struct Context {
   bool training = false;   // dropout and batch norm ask
   std::uint64_t seed = 0;  // dropout and initializers derive theirs from it
-  // Counts the layers that were called with this context, so that each gets a seed of its own. Null: they get this one.
+  // Counts the layers that were called with this context, so that each gets its own seed. Null: all use `seed`.
   std::shared_ptr<std::uint64_t> calls = nullptr;
   // The number of this call, one int64: dropout draws other masks for each. None: the network counts its calls.
   NDArray call = {};
   Device device = {};        // where it runs: the layer's own device, or that of its input
-  bool recomputing = false;  // computes again for the gradients: statistics were updated before
+  bool recomputing = false;  // a second forward pass for the gradients, which must not update statistics again
   // Mixed precision. Where this is bfloat16 or float16, weights stay float32. Then
   //
   // - Dense, Conv1d to Conv3d, TransposedConv, SelfAttention, Rnn, Gru, Lstm, ColumnParallelDense and RowParallelDense
@@ -49,7 +49,7 @@ struct Context {
   // - Residual and PositionalEmbedding add in float32 where either side is float32;
   // - all others (activations, pools, Dropout, Flatten, Lambda) give what they take.
   //
-  // Inside operators, sums are float32; attention, softmax and recurrent cells on the CPU compute in it altogether. A
+  // Operators sum in float32. On the CPU, attention, softmax and recurrent cells do all their arithmetic in float32. A
   // Trainer hands the loss its input in float32. float64 stays float64.
   DType compute = DType::kFloat32;
   // Convolutions take their input with the channels last in memory (copy.h), which is fastest on GPUs in half types,
@@ -65,13 +65,13 @@ struct Context {
 using Parts = std::vector<NDArray>;
 
 // The base of layers, also of your own: make parameters by parameter() in forward(), and call children by
-// (*child)(x, context). One thread uses a network.
+// (*child)(x, context). Only one thread at a time may use a network.
 class Layer {
  public:
   virtual ~Layer() = default;
 
-  // Runs the layer on its device, else on that of x, where it stays once it has parameters. Arrays of other devices are
-  // copied there, and their gradients back.
+  // Runs the layer on its device. A layer without one runs on the device of x, and keeps that device once it has
+  // parameters. Arrays of other devices are copied there, and their gradients back.
   Parts operator()(const Parts& x, const Context& context);
   NDArray operator()(const NDArray& x, const Context& context);
 
@@ -95,14 +95,16 @@ class Layer {
   // The parameter `name`, made and initialised where it does not exist yet.
   Parameter& parameter(const std::string& name, const Shape& shape, const Initializer& initializer,
                        const Context& context, DType dtype = DType::kFloat32);
-  // A statistic, filled with `value`: of float64 for that type, else of float32.
+  // A statistic that starts with `value` everywhere. Its type is float64 where `dtype` is, else float32.
   Parameter& statistic(const std::string& name, const Shape& shape, double value, const Context& context,
                        DType dtype = DType::kFloat32);
   // A parameter whose gradient is row-sparse.
   Parameter& table(const std::string& name, const Shape& shape, const Initializer& initializer, const Context& context);
-  // The value of parameter(), or any other array, in Context::compute. A Tape follows the cast.
+  // The value of parameter(). Where Context::compute is a half type, a float32 value is cast to it. A Tape follows the
+  // cast.
   NDArray weight(const std::string& name, const Shape& shape, const Initializer& initializer, const Context& context,
                  DType dtype = DType::kFloat32);
+  // Casts a float32 array to Context::compute where that is a half type.
   static NDArray in_compute_type(const NDArray& x, const Context& context);
   // Adds a layer that this one calls.
   void add_child(const std::string& name, std::shared_ptr<Layer> layer) {
@@ -112,10 +114,10 @@ class Layer {
   std::optional<Device> device_;  // device()
 
  private:
-  // One that this layer has, or takes over from a layer that it is tied to; null where there is none.
+  // Finds a parameter of this layer, or takes it over from a layer that it is tied to. Returns null without one.
   Parameter* find(const std::string& name, const Shape& shape);
   void require_what_is_tied() const;
-  // Without a gradient.
+  // Creates and initialises a parameter that has no gradient yet.
   Parameter& add(const std::string& name, const Shape& shape, const Initializer& initializer, const Context& context,
                  DType dtype);
 
@@ -134,14 +136,14 @@ class Module {
   // A module of that layer, for layers of your own.
   explicit Module(std::shared_ptr<Layer> layer) : layer_(std::move(layer)) {}
 
-  // Runs the network. Asynchronous; a Tape of this thread records it. Not thread-safe at the first call.
+  // Runs the network. Asynchronous; a Tape of this thread records it. Only one thread at a time may call a network.
   NDArray operator()(const NDArray& x, const Context& context = {}) const { return (*layer_)(x, context); }
 
   // Makes the parameters for inputs of this shape, batch size included, by a call that no Tape records.
   void initialize(const Shape& input, std::uint64_t seed, Device device = {}, DType dtype = DType::kFloat32) const;
 
-  // Places this module with all its parts on a device, before training begins; existing parameters move. A part may be
-  // placed elsewhere afterwards. What has no place runs where its input is. Returns *this.
+  // Places this module and all its parts on a device, and moves existing parameters. Call it before training begins. A
+  // part may be placed elsewhere afterwards. What has no place runs where its input is. Returns *this.
   const Module& to(Device device) const;
 
   // All parameters in structural order; none before the first call. A parameter that occurs at several places is there
@@ -150,10 +152,10 @@ class Module {
   std::vector<std::shared_ptr<Parameter>> parameters() const;
 
   // Freezes all parameters whose name matches the pattern ("0.weight", "body.*", "*"; as fnmatch(3) does), or makes
-  // them train again. A frozen parameter keeps its value: no gradient is computed for it, and nothing is pushed. Layers
-  // before it that train get their gradients through it. BatchNorm uses frozen statistics as it does outside of
-  // training. Call it when the parameters exist and before the first step of a Trainer, whose next step throws
-  // InvalidArgument after a change. Throws InvalidArgument where no name matches.
+  // them train again. A frozen parameter keeps its value: no gradient is computed, and nothing is sent to the KVStore
+  // in a step. Layers before it that train get their gradients through it. BatchNorm uses frozen statistics as it does
+  // outside of training. Call it after the parameters exist and before a Trainer's first step. Where the set of frozen
+  // parameters changes later, the next step throws InvalidArgument. Throws InvalidArgument where no name matches.
   void freeze(const std::string& pattern = "*") const { set_frozen(pattern, true); }
   void unfreeze(const std::string& pattern = "*") const { set_frozen(pattern, false); }
 

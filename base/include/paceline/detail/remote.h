@@ -1,8 +1,8 @@
 #pragma once
 // Files on web servers (http://, https://) and in object stores (s3://), as the readers and writers of files use them.
-// A failure that may pass is tried again, with growing pauses. Everything throws IoError with the URL, and
-// InvalidArgument for a URL that cannot be one. Neither credentials nor the query of a URL appear in a message.
-// Thread-safe.
+// A failure that may pass is tried again, with growing pauses. A failed request throws IoError with the URL. An s3://
+// URL that names no object throws InvalidArgument. NotAvailable is thrown where libcurl is missing. Neither credentials
+// nor the query of a URL appear in a message. Thread-safe.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,15 +19,15 @@ bool is_remote(std::string_view path);
 // The path as messages show it: a URL without user, password and query.
 std::string shown(const std::string& path);
 
-// Is there such a file, or folder of this host?
+// Does `path` exist? It may be a URL of a file, or a file or folder of this host.
 bool exists(const std::string& path);
 
 // The URL of `name`, which may hold slashes, in a folder. In http:// and https://, the name is percent-encoded.
 std::string join_url(const std::string& folder, std::string_view name);
 
-// Called several times a second while a function below waits. What it throws ends the function.
+// Called again and again while a function below waits: at least about once a second. What it throws ends the function.
 using Tick = std::function<void()>;
-// As long as it lives, what its thread calls without a tick uses this one.
+// While a TickScope lives, functions that its thread calls without a tick use the tick of the scope.
 class TickScope {
  public:
   explicit TickScope(Tick tick);
@@ -45,7 +45,8 @@ std::uint64_t download(const std::string& url, int file, std::uint64_t most, con
 // The same into a new file without a name, whose descriptor is returned.
 int download_unnamed(const std::string& url);
 
-// The first bytes of a file, here or there, and its size where the server says it; none: there is no such file.
+// The first bytes of a local or remote file, and its size where that is known. read_start() returns none where the file
+// does not exist.
 struct FileStart {
   std::string bytes;
   std::optional<std::uint64_t> size;
@@ -62,8 +63,8 @@ struct CacheSettings {
   static CacheSettings from_environment();  // throws InvalidArgument
 };
 
-// A new file without a name, for what goes to or comes from elsewhere: nothing is left of it after a kill. It is in the
-// folder PACELINE_CACHE, or in that for temporary files.
+// Creates a file without a name, for uploads and downloads. It vanishes with its descriptor, even after a kill. It is
+// in the folder PACELINE_CACHE, or in that for temporary files.
 int unnamed_file();
 
 }  // namespace paceline::detail

@@ -1,5 +1,5 @@
 #pragma once
-// A library that is opened at run time, because not every machine has it. Not installed.
+// A library that is opened at run time, because not every machine has it. This header is not installed.
 
 #include <paceline/error.h>
 
@@ -12,7 +12,8 @@ namespace paceline::detail {
 
 class SharedLibrary {
  public:
-  // Opens the first of `names`, as for dlopen, that can be. Throws NotAvailable, which calls the library `what`.
+  // Tries dlopen() on each of `names` and keeps the first library that opens. Throws NotAvailable where none opens.
+  // `what` names the library in the message.
   SharedLibrary(const char* what, std::initializer_list<std::string> names) {
     std::string reason;
     for (const std::string& name : names) {
@@ -28,7 +29,7 @@ class SharedLibrary {
 
   const std::string& name() const { return name_; }
 
-  // Throws NotAvailable.
+  // Sets `*function` to the function `name` of the library. Throws NotAvailable where the library lacks it.
   template <class Function>
   void find(const char* name, Function** function) const {
     *function = reinterpret_cast<Function*>(dlsym(handle_, name));

@@ -1,6 +1,6 @@
 #pragma once
-// What threads that wait for a threaded engine do meanwhile. A transport has them receive, for what they wait for comes
-// through it: woken by the packet itself, they need nobody who wakes them.
+// What threads that wait for a threaded engine do meanwhile. A transport lets such a thread receive packets, because
+// the result that it waits for arrives in one. The packet then wakes the thread, and no other thread has to.
 
 #include <functional>
 #include <memory>
@@ -10,13 +10,13 @@ namespace paceline::detail {
 class WaitingWork {
  public:
   virtual ~WaitingWork() = default;
-  // Works until `done` holds. False: another thread is at it, or there is nothing to be done any more.
+  // Works until `done` holds. Returns false where another thread is inside work_until(), or where the work has ended.
   virtual bool work_until(const std::function<bool()>& done) = 0;
-  // Has who is at it look at `done` again.
+  // Makes the thread inside work_until() call `done` again.
   virtual void look_again() = 0;
 };
 
-// For all engines, in the place of what was offered before.
+// Sets the work for the threads that wait for any engine. It replaces the work that was offered before.
 void offer_waiting_work(std::weak_ptr<WaitingWork> work);
 std::shared_ptr<WaitingWork> waiting_work();
 
