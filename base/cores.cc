@@ -37,15 +37,15 @@ int core_budget() {
   return budget;
 }
 
-// OpenBLAS splits its work over as many threads as were asked for; where OMP_THREAD_LIMIT lets fewer start, those that
-// did would wait for the others for ever.
+// OMP_THREAD_LIMIT bounds the number, because OpenBLAS splits its work over as many threads as were asked for. Where
+// fewer threads could start, they would wait for the others for ever.
 void set_team_size(int threads) { omp_set_num_threads(std::clamp(threads, 1, std::max(1, omp_get_thread_limit()))); }
 
 int team_size() { return omp_get_max_threads(); }
 
 void use_passive_waiting(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY")) return;
-  // NOLINTBEGIN(concurrency-mt-unsafe): the program starts again with it before it has a second thread
+  // NOLINTBEGIN(concurrency-mt-unsafe): the process has only one thread here, and execv() starts the program again
   setenv("OMP_WAIT_POLICY", "PASSIVE", 1);
   setenv("GOMP_SPINCOUNT", "10000", 0);
   // NOLINTEND(concurrency-mt-unsafe)

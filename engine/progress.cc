@@ -8,10 +8,11 @@
 namespace paceline::detail {
 namespace {
 
-// Completions are noticed in batches; a thread that waits for room looks for itself so often.
+// Workers report completions in batches. So a thread that waits for a number of unfinished tasks also counts them
+// itself, after each of these intervals.
 constexpr std::chrono::milliseconds kLookAgain{5};
 
-// A few microseconds: small tasks end sooner than a thread falls asleep and wakes up.
+// Threads spin for a few microseconds, then sleep. Small tasks end sooner than a thread falls asleep and wakes up.
 constexpr int kSpins = 200;
 
 struct Offered {
@@ -40,7 +41,7 @@ void Progress::hold_back() {
   const auto pushed = static_cast<std::int64_t>(pushed_.load(std::memory_order_relaxed));
   if (pushed - completed_seen_.load(std::memory_order_relaxed) < limit_) return;
   if (unfinished() < limit_) return;
-  // Some room at once, so that producer and workers do not take turns for every task.
+  // Waits until a quarter of the limit is free, so that producer and workers do not take turns for every task.
   wait_for_level(limit_ - 1 - limit_ / 4);
 }
 

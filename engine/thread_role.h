@@ -16,8 +16,10 @@ struct ThreadRole {
   const void* task = nullptr;       // that task, its name, and a function that says whether it declared a variable
   const char* task_name = nullptr;
   bool (*declares)(const void* task, const VariableState* variable) = nullptr;
-  bool never_held_back = false;  // threads of engines, and those that said so
-  int number = 0;                // of an engine's thread; 0 for all others
+  // No limit on tasks or on their memory holds this thread back. True for threads of engines, for others while they run
+  // or complete a task, and after never_hold_back_this_thread().
+  bool never_held_back = false;
+  int number = 0;  // of an engine's thread; 0 for all others
 };
 
 ThreadRole& thread_role();
@@ -51,7 +53,8 @@ class InsideTask {
   InsideTask(const InsideTask&) = delete;
   InsideTask& operator=(const InsideTask&) = delete;
 
-  // The work has returned. Throws InvalidArgument for what it must not have touched, in the checking build.
+  // To be called when the work has returned. In the checking build it throws InvalidArgument where the work touched
+  // what it must not.
   void check() {
     if constexpr (kChecksAccess)
       if (const std::string wrong = leave(); !wrong.empty()) throw InvalidArgument(wrong);

@@ -53,10 +53,11 @@ void VariableState::add_in_flight(const Access& access, Stream& stream, std::sha
   if (!in_flight) in_flight = std::make_unique<InFlight>();
   const bool write = access.writes();
   const Task& task = *access.task();
-  // A reader's event stands for those of earlier readers in its stream where one thread issues and enters them all. An
-  // asynchronous task is issued by whoever completes it, so its event may be older than one that is entered already.
+  // A reader's event stands for those of earlier readers in its stream where one thread issues them and adds them here.
+  // An asynchronous task is issued by the thread that completes it. Its event may be older than one that is here
+  // already.
   const bool in_order = task.kind == Task::Kind::kWork;
-  // A writer's stream waits for all before it.
+  // A writer's stream waits for all earlier entries, so the writer's event stands for them.
   std::erase_if(in_flight->last, [&](const InFlight::Entry& earlier) {
     return write || (!earlier.write && earlier.stream == &stream && in_order && earlier.in_order);
   });

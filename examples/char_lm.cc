@@ -1,5 +1,5 @@
-// A language model of characters: a causal transformer or an LSTM that tells the next character of a text, alone or as
-// a worker of a distributed job. The loop is in common/training.cc.
+// Trains a language model of characters, a causal transformer or an LSTM. It predicts the next character of a text. The
+// program runs alone or as a worker of a distributed job. The training loop is in common/training.cc.
 #include <paceline/manifest.h>
 #include <paceline/memory_iterator.h>
 
@@ -29,10 +29,10 @@ namespace {
 
 using namespace paceline;
 
-// The text as numbers of its characters, in the order of their codes.
+// The text, with each character as a number. The characters that occur are numbered in the order of their codes.
 struct Text {
   std::vector<std::int32_t> train, held_out;
-  std::int64_t characters = 0;  // that occur
+  std::int64_t characters = 0;  // how many different ones occur
 };
 
 Text read_text() {
@@ -60,7 +60,7 @@ Text read_text() {
   return result;
 }
 
-// Examples of `context` characters, whose labels are the characters behind each.
+// Examples of --context characters. The label of each character is the character that follows it.
 std::unique_ptr<DataIterator> windows(const std::vector<std::int32_t>& text, std::int64_t stride,
                                       const MemoryIteratorOptions& options) {
   std::vector<std::int32_t> data, label;
@@ -77,7 +77,7 @@ std::unique_ptr<DataIterator> windows(const std::vector<std::int32_t>& text, std
 const Catalog<nn::Module (*)(const nn::models::LanguageModel&)> kNetworks(
     "network", {{"transformer", nn::models::causal_transformer}, {"lstm", nn::models::lstm_language_model}});
 
-// Of records, by the data set that is read first: the tokens of a window.
+// The number of tokens in a window of the records, as the manifest's decoder says.
 std::int64_t window_of_records() {
   const std::string path = examples::records_manifest();
   std::int64_t window = 0;
@@ -108,7 +108,7 @@ void train() {
   task.units = records ? window_of_records() : FLAGS_context;
   task.description = {{"network", FLAGS_network}};
   if (records) {
-    task.loss = nn::cross_entropy({.ignored_label = -1});  // behind a short record
+    task.loss = nn::cross_entropy({.ignored_label = -1});  // fills up the labels of a short record
     examples::read_records(task);
   } else {
     task.data = [&](std::shared_ptr<Source> source) {

@@ -13,7 +13,7 @@
 
 namespace paceline::io {
 
-// The shape of `examples` examples of this shape.
+// The shape of an array of `examples` examples, each of the shape `example`.
 inline Shape batch_shape(std::int64_t examples, const Shape& example) {
   std::vector<std::int64_t> sizes{examples};
   sizes.insert(sizes.end(), example.begin(), example.end());
@@ -33,7 +33,7 @@ class ArrayMemory {
   void* place(std::int64_t example) const {
     return static_cast<char*>(memory_.get()) + static_cast<std::size_t>(example) * bytes_;
   }
-  // The first `examples` of what was allocated.
+  // Returns the first `examples` of the allocated examples as an array, which takes over the memory.
   NamedArrays::value_type take(std::int64_t examples) {
     const std::shared_ptr<void> memory = std::move(memory_);
     return {array_.name, NDArray::wrap(memory.get(), batch_shape(examples, array_.shape), array_.dtype, memory)};

@@ -265,7 +265,7 @@ void CsvLayout::decode(std::string_view row, std::span<void* const> to) const {
   } catch (const Corrupt& error) {
     const std::string reason = error.what();
     if (reason.starts_with("holds ")) throw Corrupt(str(text_of(column), " ", reason));
-    if (width_of(row) == targets_.size()) throw;  // else that is the better explanation
+    if (width_of(row) == targets_.size()) throw;  // otherwise the wrong number of columns says more
   }
   throw Corrupt(str("it has ", width_of(row), " columns, expected ", targets_.size()));
 }

@@ -30,7 +30,7 @@ std::vector<io::Examined> examine_all(const std::vector<std::string>& files, con
   return found;
 }
 
-// Writes the companions that `file` has not.
+// The manifest's entry for a record file. Writes the index and the checksums of the file where they are missing.
 Shard complete(const io::Examined& file, const fs::path& manifest) {
   Shard shard;
   shard.path = plain(file.path).lexically_relative(plain(manifest).parent_path()).string();
@@ -56,7 +56,8 @@ RecordStatistics together(const std::vector<io::Examined>& files) {
   return all;
 }
 
-// What is known of a data set and of the records that come to it.
+// Makes the manifest of a data set hold for the records that come to it, too. `more` describes these records. Throws
+// InvalidArgument where they do not fit.
 void extend(Manifest& manifest, const Manifest& more, const std::string& path) {
   require(more.payload == manifest.payload, "the records are of the kind '", more.payload, "', those of ", path, " '",
           manifest.payload, "'");
@@ -73,7 +74,7 @@ void extend(Manifest& manifest, const Manifest& more, const std::string& path) {
   manifest.shuffle_seed.reset();
 }
 
-// Throws InvalidArgument unless the labels are numbers of these classes.
+// Names the classes in the manifest. Throws InvalidArgument unless the labels are numbers of these classes.
 void name_classes(Manifest& manifest, const RecordStatistics& statistics, const std::vector<std::string>& classes) {
   if (classes.empty()) return;
   require(manifest.class_labels, "the records have no class numbers, which names of classes belong to");

@@ -12,7 +12,8 @@
 
 namespace paceline::io {
 
-// A whole number of an object. The library's get<T>() cuts a number to what fits. Throws Corrupt.
+// The whole number under `key` in `object`. The JSON library's get<T>() would silently cut off what T cannot hold.
+// Throws Corrupt unless it is a whole number that T can hold, and what the library throws where the key is missing.
 template <class T>
 T whole(const nlohmann::json& object, const char* key) {
   const nlohmann::json& value = object.at(key);
@@ -26,12 +27,13 @@ T whole(const nlohmann::json& object, const char* key) {
   return value.get<T>();
 }
 
-// As a manifest has them.
+// These functions turn their argument into JSON, in the form in which a manifest stores it.
 nlohmann::json to_json(const NumberStatistics& numbers);
 nlohmann::json to_json(const DataStatistics& statistics);
 nlohmann::json to_json(const DecoderDescription& decoder);
 
-// They throw Corrupt, and what the library throws for other types.
+// These functions read that form. They throw Corrupt for a value that does not fit. For missing keys and other types
+// they throw what the JSON library throws.
 NumberStatistics numbers_from_json(const nlohmann::json& json);
 DataStatistics statistics_from_json(const nlohmann::json& json);
 DecoderDescription decoder_from_json(const nlohmann::json& json);

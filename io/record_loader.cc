@@ -77,12 +77,12 @@ class RecordLoader::Impl final : public io::ExampleStore {
   std::vector<std::pair<std::size_t, double>> mixture_;
   RecordLoaderOptions options_;
   const std::vector<std::int64_t> starts_;   // first record of each shard, and the number of records
-  std::optional<io::ExampleFormat> images_;  // none: a decoder of the user's
+  std::optional<io::ExampleFormat> images_;  // none where the options or the manifest name another decoder
   std::vector<ExampleArray> arrays_;
   std::optional<Device> decoders_for_;
-  std::vector<std::unique_ptr<io::DeviceDecoder>> decoders_;  // one for each thread; none: on the CPU
+  std::vector<std::unique_ptr<io::DeviceDecoder>> decoders_;  // one for each thread; empty where the CPU decodes
   io::OpenShards shards_;
-  std::unique_ptr<io::RemoteShards> remote_;  // instead, for shards on other hosts
+  std::unique_ptr<io::RemoteShards> remote_;  // for shards on other hosts, instead of shards_; null without such shards
   io::DamageLog damage_;
 };
 
@@ -201,7 +201,7 @@ io::RemoteShards::Walk RecordLoader::Impl::remote_in_order(const io::EpochOrder&
   };
 }
 
-// Reads and decodes what is at `position`. Returns the bytes that it read.
+// Reads and decodes the record at `position` of the epoch. Returns its size, or 0 if it is damaged and left out.
 std::size_t RecordLoader::Impl::Maker::add(std::int64_t position, const io::EpochView& epoch, HeldShards& held) {
   const std::vector<std::int64_t>& starts = data_.starts_;
   const std::int64_t number = epoch.example(position);

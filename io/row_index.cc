@@ -10,10 +10,10 @@ namespace paceline::io {
 namespace {
 
 constexpr std::uint64_t kPieceBytes = 4 << 20;
-constexpr std::size_t kLookAhead = 4096;  // enough to tell what a line is
+constexpr std::size_t kLookAhead = 4096;  // bytes read behind a piece, to tell whether its last line is a row
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-// Throws Corrupt where the bytes at the beginning of a file say that it is no text.
+// Throws Corrupt where the first bytes of a file are those of gzip or of text in UTF-16.
 void require_text(const std::string& path, std::string_view begin) {
   if (begin.starts_with("\x1f\x8b"))
     throw Corrupt(str(path, " is compressed by gzip, which is not read here; unpack it with gunzip first"));
@@ -36,7 +36,7 @@ std::size_t RowFormat::row_length(std::string_view text) const {
   const auto find = [&](char c, std::size_t from) { return std::min(text.find(c, from), text.size()); };
   std::size_t end = find('\n', 0);
   if (quote && end > 0 && std::memchr(text.data(), quote, end)) {
-    // An end of line counts between two pairs of quotes only.
+    // An end of line between an opening and a closing quote does not end the row.
     std::size_t at = 0;
     for (;;) {
       const std::size_t open = find(quote, at);
@@ -54,7 +54,8 @@ void RowIndex::add(Starts& starts, std::string_view text, std::size_t line) cons
   if (starts.rows++ % kStride == 0) starts.every.push_back(static_cast<std::uint32_t>(line));
 }
 
-// The rows that begin behind the ends of lines from `begin` to `end`; at text_begin_ begins one in any case.
+// Finds the rows that begin behind the ends of lines from `begin` to `end`. It also looks at the line at text_begin_,
+// which has no end of line before it.
 RowIndex::Piece RowIndex::scan(std::uint64_t begin, std::uint64_t end) const {
   std::string bytes(static_cast<std::size_t>(end - begin) + kLookAhead, '\0');
   bytes.resize(file_.read_at(begin, bytes.data(), bytes.size()));

@@ -15,7 +15,7 @@
 namespace paceline::detail {
 namespace {
 
-// "1.5 MB"
+// The bytes as text, such as "1.5 MB".
 std::string amount(std::size_t bytes) {
   constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};
   double value = static_cast<double>(bytes);
@@ -29,7 +29,7 @@ std::string amount(std::size_t bytes) {
 }  // namespace
 
 std::size_t MemoryPool::size_class(std::size_t bytes) {
-  constexpr std::size_t kSmallest = 512;  // below, steps of a 64-byte line
+  constexpr std::size_t kSmallest = 512;  // up to this, sizes are multiples of a cache line of 64 bytes
   if (bytes <= kSmallest) return std::max<std::size_t>((bytes + 63) / 64 * 64, 64);
   const std::size_t step = std::bit_floor(bytes - 1) / 8;
   return (bytes + step - 1) / step * step;

@@ -18,7 +18,7 @@ using Metadata = std::vector<std::pair<std::string, std::string>>;
 constexpr const char* kFormat = "paceline checkpoint 1";
 constexpr std::string_view kStore = "store:", kCounter = "counter:";
 
-// Of a checkpoint, the file or its folder.
+// The file that `place` names, or the checkpoint in the folder that it names. A URL without a file counts as a folder.
 std::string file_of(const std::string& place) {
   const bool folder =
       detail::is_remote(place) ? !detail::read_start(place, 1).has_value() : std::filesystem::is_directory(place);
@@ -104,7 +104,8 @@ StoreState load_store_state(const std::string& place) { return read_checkpoint(f
 
 namespace {
 
-// The arrays of MXNet's `.params` or of a safetensors file, without what a checkpoint has of the store.
+// The arrays of MXNet's `.params` or of a safetensors file, by names without "arg:" and "aux:". Arrays of the store in
+// a checkpoint are left out.
 NamedArrays stored_weights(const std::string& path) {
   const std::string name = detail::shown(path);
   std::uint64_t first = 0;
@@ -112,7 +113,7 @@ NamedArrays stored_weights(const std::string& path) {
   const auto start = detail::read_start(path, sizeof first + 1);
   if (start && start->bytes.size() >= sizeof first) std::memcpy(&first, start->bytes.data(), sizeof first);
   if (start && start->bytes.size() > sizeof first) ninth = start->bytes.back();
-  // The length of a header that begins with a brace.
+  // A safetensors file begins with the length of its header, in 8 bytes. The header begins with a brace.
   const bool safetensors = ninth == '{' && start->size && first <= *start->size;
   constexpr std::uint64_t kParamsMagic = 0x112;
   require((first & 0xffffffff) != 0x04034b50, "'", name,
@@ -133,7 +134,8 @@ std::string listed(const std::vector<std::string>& names) {
   return names.size() > kNamed ? str(text, " and ", names.size() - kNamed, " more") : text;
 }
 
-// What of the stored arrays fits the parameters; `copies` are from the file's arrays to the network's.
+// Compares the stored arrays with the parameters. For each stored array that fits, `copies` gets the pair of this array
+// and the parameter's.
 LoadedWeights compared(const std::vector<std::shared_ptr<Parameter>>& parameters, std::map<std::string, NDArray> stored,
                        std::vector<std::pair<NDArray, NDArray>>& copies) {
   LoadedWeights result;

@@ -71,7 +71,7 @@ double rate_of(const std::function<void()>& action) {
   return calls / seconds_since(start);
 }
 
-// Calls of `step` per second; nobody's round waits for a worker that is through.
+// Calls of `step` per second. Rounds do not wait for a worker inside the last barrier, so the others go on without it.
 double rate_of_steps(KVStore& kv, const std::function<void()>& step) {
   kv.barrier();
   const double rate = rate_of([&] {
@@ -82,7 +82,8 @@ double rate_of_steps(KVStore& kv, const std::function<void()>& step) {
   return rate;
 }
 
-// Pushes of keys per second, over --pushes of them; says how far it is, for who watches the memory.
+// Pushes of keys per second, measured over at least --pushes of them. Prints five marks on standard error. They tell a
+// program that watches the memory how far the pushes are.
 double rate_of_pushes(KVStore& kv, const std::function<void()>& step) {
   constexpr std::int64_t kMarks[] = {10, 25, 50, 75, 100};
   kv.barrier();
@@ -114,8 +115,8 @@ bool one_process() {
 nlohmann::json measure_rows(KVStore& kv) {
   kv.init_table({.name = "table", .rows = FLAGS_table_rows, .width = FLAGS_row_floats});
   kv.set_optimizer(Spec::parse(FLAGS_optimizer));
-  // More rows than caches hold, each made before the clock runs, in the order of their ids: neighbours of a call are
-  // none in the table's memory.
+  // The draws are meant to take more rows than caches hold. Each row is made before the clock runs, in the order of the
+  // ids. So rows that are neighbours in a call are not neighbours in the table's memory.
   constexpr int kDraws = 16;
   std::mt19937_64 random(static_cast<std::uint64_t>(kv.rank()));
   std::vector<NDArray> draws;
@@ -169,14 +170,15 @@ nlohmann::json measure(KVStore& kv) {
   std::vector<PullItem> pulls;
   for (std::int64_t k = 0; k < FLAGS_keys; ++k) {
     const std::string name = "key" + std::to_string(k);
-    // Shared as Trainer's; but within one process such a pull does nothing.
+    // The store may use the memory of the values for its weights, as with Trainer. In one process it may not, because a
+    // pull into that memory would do nothing there.
     initial.push_back({.key = name, .value = NDArray::zeros({elements}), .shared = !one_process()});
     pushes.push_back({name, NDArray::full({elements}, 1e-6)});
     pulls.push_back({name, initial.back().value});
   }
   kv.init(initial);
 
-  // Who pulls what it pushes need not wait for the gradients too.
+  // A step that pushes and pulls waits only for the pulled values, which come after the pushes.
   const auto wait = [&](bool pushed, bool pulled) {
     for (const PushItem& item : pushes)
       if (pushed && !pulled) item.gradient.engine().wait_unused(item.gradient.variable());
@@ -221,7 +223,8 @@ nlohmann::json measure(KVStore& kv) {
   };
   if (waits_for_others()) {
     phase(trip);
-  } else {  // one step: the messages that end steps would travel beside the next trip
+  } else {
+    // All trips are one step. Messages that end a step would otherwise disturb the next trip.
     kv.barrier();
     rate_of(trip);
     kv.barrier();
@@ -308,7 +311,7 @@ std::string wait_for_port(const std::string& file, pid_t scheduler) {
   throw Timeout("the scheduler did not say within 10 seconds where it listens");
 }
 
-// In a folder that only this user can enter.
+// Writes a random key to a file, which lies in a folder that only this user can enter.
 void write_key(const std::string& path) {
   umask(S_IRWXG | S_IRWXO);
   std::random_device random;
@@ -412,7 +415,7 @@ int main(int argc, char** argv) {
     require(FLAGS_transport == "tcp" || FLAGS_transport == "shm" || FLAGS_transport == "inproc", "unknown transport '",
             FLAGS_transport, "'; known: tcp shm inproc");
     require(!FLAGS_apart || FLAGS_transport != "inproc", "--apart places processes, and inproc has one");
-    make_optimizer(Spec::parse(FLAGS_optimizer));  // says what is wrong with it before a cluster starts
+    make_optimizer(Spec::parse(FLAGS_optimizer));  // throws for a wrong --optimizer before a cluster starts
     if (getenv(kIsWorker) || getenv("DMLC_ROLE")) {
       std::cout << measure(*KVStore::create(FLAGS_mode)) << '\n' << std::flush;
       return 0;

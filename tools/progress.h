@@ -1,5 +1,6 @@
 #pragma once
-// How far a program is: a line that is rewritten on a terminal, plain lines elsewhere. What is done soon shows nothing.
+// Shows how far a program is: a line that is rewritten on a terminal, plain lines elsewhere. The first line comes after
+// half a second on a terminal, and after 5 seconds elsewhere. Work that ends earlier shows nothing.
 
 #include <paceline/mutex.h>
 
@@ -14,9 +15,10 @@ namespace paceline::tools {
 // Thread-safe.
 class Progress {
  public:
-  // Shows "12 of 345 `unit`", or "12 `unit`" where the total is 0, unknown; `scale` of what add() counts make one unit.
+  // Shows "12 of 345 `unit`", or "12 `unit`" where `total` is 0, which means unknown. `total` and add() count in parts
+  // of a unit; `scale` parts make one unit.
   Progress(double total, const char* unit, double scale = 1) : total_(total), unit_(unit), scale_(scale) {}
-  // The last line, where there were others.
+  // Shows the last line if there were others before it.
   ~Progress() {
     if (shown_) show(done_);
   }

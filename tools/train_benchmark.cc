@@ -1,4 +1,5 @@
-// Times training steps of a network on random images or symbols. The last line of standard output is a JSON object.
+// Times training steps of a network on random images or made-up symbols. The last line of standard output is a JSON
+// object.
 #include <gflags/gflags.h>
 #include <paceline/cores.h>
 #include <paceline/engine_observer.h>
@@ -73,7 +74,8 @@ Problem symbols(const std::string& network) {
   return problem;
 }
 
-// When a device has nothing to do: no task of it is begun and not complete. Within a task it may wait all the same.
+// Measures how long a device has no task that has begun and is not complete. A device that waits within a task does not
+// count as idle.
 class IdleTime final : public EngineObserver {
  public:
   explicit IdleTime(Device device) : device_(device) {}
@@ -106,7 +108,7 @@ double peak_memory_mb() {
   return static_cast<double>(usage.ru_maxrss) / 1024;  // kilobytes
 }
 
-// What one large float32 product reaches, in billions of multiply-adds a second: what there is to compare with.
+// The rate of a large float32 product, in billions of multiply-adds a second. Training steps can be compared with it.
 double product_rate(const Device& device) {
   constexpr std::int64_t kSize = 1024;
   const Shape shape{kSize, kSize};

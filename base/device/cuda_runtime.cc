@@ -19,7 +19,8 @@ namespace {
 
 class CudaEvent final : public Event {
  public:
-  // Who waits for it sleeps: there is a waiting thread for each stream, and the cores are others'.
+  // A thread that waits for the event sleeps. There is one such thread for each stream, and other threads need the
+  // cores.
   CudaEvent() {
     check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventBlockingSync), "creating an event");
   }
@@ -39,7 +40,7 @@ class CudaEvent final : public Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Events are asked for by every task, so they are used again. Shared by the events that are on their way.
+// Every task asks for events, so they are used again. Each event in use shares the pool and keeps it alive.
 class EventPool : public std::enable_shared_from_this<EventPool> {
  public:
   std::shared_ptr<CudaEvent> take() {
@@ -117,7 +118,8 @@ class CudaGraph final : public RecordedWork {
   const cudaGraphExec_t executable_;
 };
 
-// False, and nothing left behind, where a call failed that may; throws DeviceError where the device is lost.
+// Did a call succeed that is allowed to fail? Clears CUDA's last error where it failed. Throws DeviceError where the
+// device is lost.
 bool succeeded(cudaError_t status, const char* what) {
   if (breaks_device(status)) check_cuda(status, what);
   if (status != cudaSuccess) cudaGetLastError();
@@ -212,8 +214,8 @@ class CudaRuntime final : public DeviceRuntime {
     check_cuda(cudaStreamWaitEvent(native(stream), other->native(), 0), "waiting for an event in a stream");
   }
 
-  // After a kernel's fault every event reports it, those of work that was complete and had not been asked for too: the
-  // first task that learns of it is the one that faulted or one shortly before.
+  // After a kernel's fault every event reports it. So do events of work that was complete before, but was not asked
+  // for. The first task that learns of the fault is therefore the one that faulted, or one shortly before.
   void when_done(Stream& stream, std::function<void(std::exception_ptr)> done) override {
     static_cast<CudaStream&>(stream).done().post([event = record(stream), done = std::move(done)] {
       std::exception_ptr error;
@@ -233,7 +235,7 @@ class CudaRuntime final : public DeviceRuntime {
 
   std::unique_ptr<RecordedWork> keep_work(Stream& stream, const std::function<void()>& issue) override {
     select();
-    // Other threads may do meanwhile what cannot be recorded, as asking for memory.
+    // Other threads may meanwhile make calls that cannot be recorded, such as allocations.
     if (!succeeded(cudaStreamBeginCapture(native(stream), cudaStreamCaptureModeThreadLocal), "recording work"))
       return nullptr;
     bool complete = true;
@@ -255,12 +257,12 @@ class CudaRuntime final : public DeviceRuntime {
   std::int64_t run_ahead_bytes() const override { return run_ahead_bytes_; }
 
  private:
-  // Several devices of the program may be one of the machine (PACELINE_CUDA_DEVICES).
+  // Several devices of the program may share one device of the machine (PACELINE_CUDA_DEVICES).
   int physical() const { return physical_cuda_device(index_); }
   // The current device belongs to the calling thread.
   void select() const { select_cuda_device(index_); }
 
-  // The other devices read and write this one's memory, where the hardware has a way.
+  // Lets the other devices read and write this one's memory, where the hardware can do that.
   void let_peers_in(cudaMemPool_t pool) const {
     const int count = devices_of_the_machine(), own = physical();
     for (int peer = 0; peer < count; ++peer) {

@@ -31,7 +31,7 @@ std::size_t in_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * k
 
 std::string failure(const char* what) { return std::string(what) + ": " + std::generic_category().message(errno); }
 
-// The file from an address on at which large pages fit; MAP_FAILED where there is no room.
+// Maps the file at an address that is a multiple of the size of large pages. Returns MAP_FAILED where it cannot.
 void* map(int file, std::size_t bytes, int protection) {
   void* const room = mmap(nullptr, bytes + kLargePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) return room;
@@ -99,7 +99,8 @@ void* SharedHeap::allocate(std::size_t bytes) {
   return nullptr;
 }
 
-// Where the block just handed out leaves nothing free.
+// Asks the system for large pages in a block that was just handed out. A large page may hold neighbours of the block,
+// but nothing that is free.
 void SharedHeap::use_large_pages(std::size_t offset, std::size_t bytes) {
   const auto next = free_.lower_bound(offset);
   const std::size_t free_after = next == free_.end() ? bytes_ : next->first;
@@ -107,7 +108,8 @@ void SharedHeap::use_large_pages(std::size_t offset, std::size_t bytes) {
   const std::size_t first = std::max(offset / kLargePage, (used_from + kLargePage - 1) / kLargePage);
   const std::size_t end = std::min((offset + bytes + kLargePage - 1) / kLargePage, free_after / kLargePage);
   if (first >= end) return;
-  // The system joins pages, of which there must be one.
+  // The system makes a large page only where at least one of its small pages exists. So a byte of each is written
+  // first.
   for (std::size_t page = first; page < end; ++page) base_[std::max(page * kLargePage, offset)] = std::byte{0};
   madvise(base_ + first * kLargePage, (end - first) * kLargePage, MADV_COLLAPSE);
 }
@@ -176,7 +178,8 @@ SharedView::~SharedView() {
 bool SharedView::owner_lives() const {
   if (process_ < 0) return true;
   pollfd end = {process_, POLLIN, 0};
-  return poll(&end, 1, 0) <= 0;  // a signal may interrupt it
+  // poll() may fail because of a signal. The owner counts as alive then.
+  return poll(&end, 1, 0) <= 0;
 }
 
 }  // namespace paceline::detail

@@ -13,17 +13,17 @@ namespace {
 
 constexpr std::size_t kMostBody = std::size_t{64} << 10;
 constexpr std::size_t kMostHeader = 1024;
-constexpr long kSlowest = 100;  // bytes in a second, over the time of a stall
+constexpr long kSlowest = 100;  // bytes per second; an attempt that is slower for the time Settings::stall fails
 constexpr long kConnectSeconds = 15;
 constexpr long kMostRedirections = 10;
-// What somebody asks for; others are not kept.
+// The headers of a response that callers ask for. Other headers are not kept.
 constexpr std::string_view kHeaders[] = {"content-length", "content-range",      "date", "etag", "last-modified",
                                          "retry-after",    "x-amz-bucket-region"};
 
 struct FreeHandle {
   void operator()(CURL* handle) const { CurlLibrary::get().easy_cleanup(handle); }
 };
-// The handle outlives what its options point to.
+// Resets the options of a handle, which outlives what they point to.
 struct ResetHandle {
   void operator()(CURL* handle) const { CurlLibrary::get().easy_reset(handle); }
 };
@@ -38,7 +38,8 @@ CURL* handle_of_this_thread(const CurlLibrary& curl) {
   return handle.get();
 }
 
-// What the library calls back. Exceptions may not pass through it.
+// The callbacks of libcurl for one exchange. Exceptions must not pass through libcurl, so guarded() keeps them until
+// finish().
 class Exchange {
  public:
   Exchange(const CurlLibrary& curl, CURL* handle, const HttpRequest& request, const Tick& tick)
@@ -88,7 +89,7 @@ class Exchange {
   }
 
   void take_header(std::string_view line) {
-    if (line.starts_with("HTTP/")) response_.headers.clear();  // of a redirection
+    if (line.starts_with("HTTP/")) response_.headers.clear();  // drops the headers of a redirection
     const std::size_t colon = line.find(':');
     if (colon == std::string_view::npos || line.size() > kMostHeader) return;
     std::string name(line.substr(0, colon));

@@ -11,12 +11,13 @@ namespace paceline::remote {
 struct S3Place {
   std::string bucket;
   std::string key;
-  // Of s3://BUCKET/KEY. Throws InvalidArgument.
+  // The place that s3://BUCKET/KEY names. Throws InvalidArgument where it names no object.
   static S3Place parse(const std::string& url);
 };
 
-// With an endpoint, the bucket stands in the path. Amazon's own servers have it in the name of the host, where a
-// certificate allows that. Throws IoError where there are no credentials.
+// A signed request for the object at `url`, s3://BUCKET/KEY. Where an endpoint is set, the bucket stands in the path.
+// On Amazon's own servers it stands in the host's name, unless it contains a dot, which their certificate does not
+// cover. Throws IoError where there are no credentials.
 HttpRequest s3_request(const std::string& method, const std::string& url, std::string body = {},
                        const std::map<std::string, std::string>& query = {});
 

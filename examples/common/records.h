@@ -1,6 +1,6 @@
 #pragma once
-// Record files as what a Task trains and tests on, by the flags --train, --test, --window, --virtual_nodes,
-// --global_batch and --skip_bad.
+// Lets a Task train and test on record files. The flags are --train, --test, --window, --virtual_nodes, --global_batch
+// and --skip_bad.
 
 #include <paceline/record_loader.h>
 
@@ -16,8 +16,9 @@ extern const char* const kRecordFlags;
 
 // The manifest to train or, with --evaluate, to evaluate on. Throws InvalidArgument where the flag is missing.
 std::string records_manifest();
-// Fills in the task's data and test, with the decoders and images of these options. The flags say all else. `testing`
-// is called where the test set is needed; none: the options of training.
+// Fills in the task's data, and with --test its test. `training` gives the options of the loader. Flags replace those
+// for damaged records, and in training those for batch size and order. `testing` gives the options for the test set,
+// and is called when that set is needed. If it is null, the test set takes `training`, too.
 void read_records(Task& task, const RecordLoaderOptions& training = {},
                   const std::function<RecordLoaderOptions()>& testing = nullptr);
 

@@ -1,6 +1,6 @@
 #pragma once
-// Trains a model of sparse examples whose weights are rows of tables in the store: only the rows of a batch's features
-// travel, where the mode holds tables. Evaluated by the area under the ROC curve.
+// Trains a model of sparse examples. Its weights are rows of tables in the store. Where the mode holds tables, only the
+// rows of a batch's features are transferred. The model is evaluated by the area under the ROC curve.
 
 #include <paceline/kvstore.h>
 #include <paceline/ops.h>
@@ -11,9 +11,10 @@
 
 namespace paceline::examples {
 
-// `score` gives the log-odds (examples, 1) of a batch: `examples` is a matrix (examples, rows), whose column i belongs
-// to row i of each table, in the order of `tables`. The last feature is 1 in every example. A table's rows are as many
-// as there are features; what its specification says instead is not used.
+// `score` gives the log-odds (examples, 1) of a batch. `examples` is a matrix with a column for each feature that
+// occurs in the batch. `rows` has one array for each of `tables`, in their order. Row i of each array belongs to column
+// i. The last feature is 1 in every example. A table has one row for each feature; the number of rows in `tables` is
+// not used.
 struct SparseModel {
   std::vector<TableSpec> tables;
   std::function<NDArray(const Csr& examples, const std::vector<NDArray>& rows)> score;

@@ -10,25 +10,25 @@
 
 namespace paceline::examples {
 
-// What a program trains. `test` is none where nothing is to be evaluated.
+// What a program trains. `test` is empty where nothing is to be evaluated.
 struct Task {
   std::function<nn::Module()> network;
   nn::Loss loss = nn::softmax_ce;
   std::function<std::unique_ptr<DataIterator>(std::shared_ptr<Source>)> data;
   std::function<std::unique_ptr<DataIterator>()> test;
-  std::string tested = "test";      // what results call that: "test_accuracy", "test_loss"
-  std::string unit = "images";      // what a second has so many of ...
-  std::int64_t units = 1;           // ... and an example
-  bool captured = true;             // where --captured says so; not over several devices, or with sparse gradients
-  bool tables = false;              // the network wants row-sparse ones, which some modes do not hold
+  std::string tested = "test";      // the name of the data of `test` in results: "test_accuracy", "test_loss"
+  std::string unit = "images";      // what rates count, as in "images_per_second"
+  std::int64_t units = 1;           // number of units in an example
+  bool captured = true;             // lets --captured take effect; false for several devices or sparse gradients
+  bool tables = false;              // the network wants row-sparse tables, which some modes do not hold
   nlohmann::json description = {};  // further members of the result
 };
 
-// The source file that defines this part's flags.
+// The source file that defines the flags of training.
 extern const char* const kTrainingFlags;
 
-// Trains as the flags say and prints the result, a JSON object, on standard output; with --evaluate prints the metric
-// of that checkpoint instead.
+// Trains as the flags say and prints the result, a JSON object, on standard output. With --evaluate=CHECKPOINT it
+// prints the accuracy and the loss of that checkpoint instead.
 void train_or_evaluate(const Task& task);
 
 }  // namespace paceline::examples

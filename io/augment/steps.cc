@@ -35,7 +35,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
-// The text up to `mark`, which is taken away with it; all of it where there is no such mark.
+// Removes the text up to `mark`, and the mark, from the front of `text`. Removes all of `text` where it has no such
+// mark. Returns what came before the mark, without blanks at either end.
 std::string_view take(std::string_view& text, char mark) {
   const std::size_t end = text.find(mark);
   const std::string_view word = text.substr(0, end);

@@ -46,7 +46,8 @@ class NumpyArray {
   std::size_t row_bytes_ = 0;
 };
 
-// The arrays of a file: one of `x.npy`, called "x", or those of an .npz. Compressed ones are unpacked into memory.
+// The arrays of a file. `x.npy` holds one array, which is called "x"; an .npz holds several. Compressed arrays are
+// unpacked into memory.
 // Throws IoError, Corrupt.
 std::vector<NumpyArray> read_numpy(const std::string& path);
 

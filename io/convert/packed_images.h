@@ -1,5 +1,5 @@
 #pragma once
-// Records of images, of whatever holds their bytes.
+// Makes records of images, wherever the bytes of the images come from.
 
 #include <paceline/convert_sources.h>
 #include <paceline/idx_file.h>
@@ -23,11 +23,12 @@ class ImageBytes {
   virtual std::string read(std::int64_t entry, const std::function<void()>& wait) const = 0;
   // Grey pixels that have no encoding yet.
   virtual Image pixels(std::int64_t /*entry*/) const { return {}; }
-  // Are they without an encoding?
+  // Does pixels() give the images, because they have no encoding?
   virtual bool plain() const { return false; }
 };
 
-// `identity`: that of the files. `keys`: what decides the split of each image.
+// `identity` changes where the files do, like RecordSource::identity(). `keys` holds a hash for each image, which
+// decides its split.
 RecordSourceHandle packed_images(ImageList list, std::unique_ptr<const ImageBytes> bytes,
                                  const ImageSourceOptions& options, std::string identity,
                                  std::vector<std::uint64_t> keys);

@@ -1,5 +1,5 @@
 #pragma once
-// What a converter reads: entries that several threads encode as records, each by its number.
+// What a converter reads: numbered entries. Several threads encode them as records.
 
 #include <paceline/manifest.h>
 
@@ -16,11 +16,12 @@
 namespace paceline {
 namespace io {
 
-// Encodes entries. One thread at a time.
+// Encodes entries. Only one thread at a time may use an encoder.
 class EntryEncoder {
  public:
   virtual ~EntryEncoder() = default;
-  // Writes the record of an entry, which is empty before, and counts it. What it throws says why the entry is bad.
+  // Writes the record of an entry into `record`, which is empty before. Adds the entry's statistics to `tally`. Throws
+  // where the entry is bad; the message says why.
   virtual void encode(std::int64_t entry, std::string& record, Tally& tally) = 0;
 };
 
@@ -37,23 +38,24 @@ class RecordSource {
   virtual ~RecordSource() = default;
 
   virtual std::int64_t size() const = 0;             // number of entries
-  virtual const char* unit() const = 0;              // "rows"
+  virtual const char* unit() const = 0;              // what entries are called, for instance "rows"
   virtual std::int64_t block() const { return 64; }  // entries that a thread encodes at a time
   // Where an entry is, for the list of bad ones.
   virtual std::string place(std::int64_t entry) const = 0;
-  // The number of its record in the index.
+  // The number that the index gives to the record of an entry.
   virtual std::int64_t id(std::int64_t entry) const { return entry; }
-  // Of every entry a stable_hash() of what decides to which split it belongs.
+  // The keys of all entries, in order. A key is a stable_hash() of the bytes that decide the split of an entry.
   virtual std::vector<std::uint64_t> keys() const = 0;
-  // `wait` is called again and again while a thread waits for bytes; what it throws ends the wait.
+  // Makes an encoder for one thread. It calls `wait` again and again while it waits for bytes. What `wait` throws ends
+  // the waiting.
   virtual std::unique_ptr<io::EntryEncoder> encoder(const std::function<void()>& wait) const = 0;
-  // What the records hold: all of a manifest but shards and statistics.
+  // A manifest that says what the records hold, without shards and statistics.
   virtual Manifest description() const = 0;
   // The names of Tally::numbers.
   virtual std::vector<std::string> number_names() const { return {}; }
-  // Text that changes where the source does, or how it is encoded.
+  // A text that is different where the source or its encoding is different.
   virtual std::string identity() const = 0;
-  // Files beside each set: what follows its prefix in the name, and the text.
+  // Text files to write beside each set. The key is what follows the set's prefix in the file's name.
   virtual std::map<std::string, std::string> companions() const { return {}; }
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// nvJPEG, opened at run time: what is declared here of it is all that is used, so no header of it is needed to build.
+// nvJPEG, opened at run time. The declarations here are all that is used of it, so a build does not need its header.
 
 #include <paceline/detail/shared_library.h>
 
@@ -10,7 +10,7 @@
 
 namespace paceline::nvjpeg {
 
-// Those of nvjpeg.h, whose numbers have not changed from version 10 to 13.
+// Constants and types of nvjpeg.h, whose values have not changed from version 10 to 13.
 using Status = int;
 constexpr Status kSuccess = 0, kBadJpeg = 3, kNotSupported = 4, kIncomplete = 10;
 constexpr int kDefaultBackend = 0;
@@ -24,7 +24,7 @@ struct Planes {
 };
 
 struct Library {
-  // The first of `names`, as for dlopen, that can be opened. Throws NotAvailable.
+  // Opens the first of `names` that dlopen() can open. Throws NotAvailable where none opens, or it lacks a function.
   explicit Library(std::initializer_list<std::string> names = {"libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so.11",
                                                                "libnvjpeg.so"});
 
@@ -37,7 +37,7 @@ struct Library {
   Status (*destroy)(Handle handle);
   Status (*state_create)(Handle handle, State* state);
   Status (*state_destroy)(State state);
-  // Returns when the codes are read, on the host or on their way to the device; the last argument is a cudaStream_t.
+  // May return before the device has read `data` and written the pixels. The last argument is a cudaStream_t.
   Status (*decode)(Handle handle, State state, const unsigned char* data, std::size_t bytes, int form, Planes* planes,
                    void* stream);
 };
@@ -45,7 +45,7 @@ struct Library {
 // "nvJPEG, `what`: bad JPEG (3)".
 std::string text_of(const char* what, Status status);
 
-// A handle of the library, which threads may share. Made and used with its device as the thread's current one.
+// A handle of the library, which threads may share. A thread that makes or uses it must have selected its device.
 class Decoder {
  public:
   // Throws NotAvailable where nvJPEG does not start.
@@ -71,8 +71,8 @@ class DecoderState {
   DecoderState(const DecoderState&) = delete;
   DecoderState& operator=(const DecoderState&) = delete;
 
-  // Pixels without gaps between the rows, `channels` 1 or 3, into memory of the device; `jpeg` stays until the work
-  // that `stream` (a cudaStream_t) got is done.
+  // Writes pixels into memory of the device, without gaps between the rows. `channels` is 1 or 3. `stream` is a
+  // cudaStream_t. `jpeg` must stay valid until the work in the stream is done.
   Status decode(const void* jpeg, std::size_t bytes, int width, int channels, void* pixels, void* stream);
 
  private:

@@ -1,14 +1,15 @@
 #pragma once
-// Shards of other hosts, kept in a folder of this host, which all its processes share:
+// Keeps shards of other hosts in a folder of this host, which all its processes share:
 //
-//   KEY/             shard.rec, shard.idx, shard.crc: whole, as it appears by a rename; shard.rec.damaged where a
-//                    loader that skips damaged records has kept them
-//   KEY.BYTES.part/  the same while they are fetched; BYTES is the room that they take at most
-//   KEY.lock         held alone while the shard is fetched or removed, shared while it is used
-//   room.lock        held while somebody makes room, and while KEY.BYTES.part becomes KEY
+//   KEY/             shard.rec, shard.idx and shard.crc, all complete, because a rename makes the folder appear;
+//                    shard.rec.damaged where a loader has kept a damaged shard.rec, to skip its damaged records
+//   KEY.BYTES.part/  the same files while they are fetched; BYTES is the room that they take at most
+//   KEY.gone/        a folder that is being removed to make room
+//   KEY.lock         an exclusive lock while the shard is fetched or removed, and a shared lock while it is used
+//   room.lock        an exclusive lock while a process makes room, and while KEY.BYTES.part becomes KEY
 //
-// A shard is fetched by one process, and the others wait for it. What was used longest ago makes room. What a killed
-// process left is removed when somebody needs the shard or the room.
+// One process fetches a shard, and the others wait for it. The shards that were used longest ago are removed to make
+// room. A process that needs the shard or the room removes what a killed process left.
 
 #include <paceline/detail/remote.h>
 
@@ -26,13 +27,13 @@ namespace paceline::io {
 // Thread-safe.
 class ShardCache {
  public:
-  // Creates the folder: without a name, paceline-cache-UID in the folder for temporary files. Without a size, it takes
-  // half of what its file system has left for it. Throws IoError.
+  // Creates the folder. Without a name, it is paceline-cache-UID in the folder for temporary files. Without a size, the
+  // cache may hold half of the sum of its own bytes and the free bytes of its file system. Throws IoError.
   explicit ShardCache(detail::CacheSettings settings);
 
   struct Wanted {
     std::string key;  // letters and digits; differs where the contents do
-    // The bytes of its files by name: of the first exactly, of the others at most.
+    // The names of its files and their bytes. The bytes are exact for the first file, and a limit for the others.
     std::vector<std::pair<std::string, std::uint64_t>> files;
     std::uint64_t most_bytes() const;
   };
@@ -44,12 +45,12 @@ class ShardCache {
   };
   // Writes the files of a shard into a folder.
   using Fill = std::function<void(const std::string& folder)>;
-  // Takes a shard, after `fill` where it is not there. Blocks while another process fetches it. None: shards in use
-  // leave no room. Throws what `fill` and `tick` throw, and IoError.
+  // Takes a shard into use. If the cache does not have it, `fill` fetches it first. Blocks while somebody else fetches
+  // it. Returns none where shards in use leave no room. Throws what `fill` and `tick` throw, and IoError.
   std::optional<Held> take(const Wanted& shard, const Fill& fill, const detail::Tick& tick);
-  // Removes a shard that turned out to be damaged. False: somebody uses it.
+  // Removes a shard that turned out to be damaged. Returns false, and removes nothing, where somebody uses it.
   bool drop(const std::string& key);
-  // Can it never hold so many bytes, whatever other processes do?
+  // Was the cache given a size that is smaller than `bytes`?
   bool is_too_small_for(std::uint64_t bytes) const { return most_bytes_ > 0 && bytes > most_bytes_; }
   // Why there is no room for a shard, as a sentence.
   std::string no_room_for(const Wanted& shard) const;

@@ -14,9 +14,9 @@ namespace paceline::io {
 ShardCache::Wanted wanted(const Manifest& manifest, const Shard& shard);
 
 // Writes shard.rec, shard.idx and shard.crc into a folder, and compares them with the manifest, which messages call
-// `manifest_name`. What arrives damaged is fetched again. Where it stays damaged, `on_damage` decides about the
-// records: kFail throws Corrupt, kSkip keeps the file as it is, with a warning. Throws IoError, and Corrupt for the
-// other two.
+// `manifest_name`. What arrives damaged is fetched again, up to three times in all. If shard.rec stays damaged, kFail
+// throws Corrupt. kSkip keeps the file, at its size in the manifest, with a warning and a mark for is_kept_damaged().
+// Throws Corrupt where one of the other two files stays damaged. Throws IoError.
 void fetch_shard(const Manifest& manifest, const std::string& manifest_name, const Shard& shard,
                  const std::string& folder, OnDamage on_damage, const detail::Tick& tick);
 

@@ -20,7 +20,7 @@ namespace paceline::io {
 
 class RemoteShards {
  public:
-  // Gives the shards of the next batch of the epoch, each once; false after the last batch.
+  // Gives the remote shards of the next batch of the epoch, each once. Returns false after the last batch.
   using Walk = std::function<bool(std::vector<std::size_t>& shards)>;
 
   // `name` is the manifest's, for messages. Throws IoError where the cache cannot be used.
@@ -29,13 +29,15 @@ class RemoteShards {
 
   // Forgets the epoch before, and fetches ahead on threads of its own. One thread calls begin() and end().
   void begin(Walk walk);
-  // file() throws from now on. Returns when nothing is fetched any more.
+  // From now on, file() throws for every shard that is not open. Returns when nothing is fetched any more.
   void end();
-  // A shard, which is fetched next where it is not there yet. Blocks. Throws IoError, Corrupt. Thread-safe.
+  // Returns the file of a shard and blocks until it is open. A shard that is waited for is fetched before those that
+  // are only read ahead. Throws IoError, Corrupt, what `walk` threw, and Error after end(). Thread-safe.
   std::shared_ptr<const RecordFile> file(std::size_t shard);
-  // So many batches of the epoch are done: shards that no later one needs are closed. Thread-safe.
+  // Says that the first `batches` batches of the epoch are done. Once `walk` has given all batches, shards that no
+  // later batch needs are closed. Thread-safe.
   void passed(std::int64_t batches);
-  // The URLs of the shards that are open, in order. Thread-safe.
+  // The URLs of the shards that are open, in the order of their numbers. Thread-safe.
   std::vector<std::string> open() const;
 
  private:
@@ -49,7 +51,7 @@ class RemoteShards {
     std::exception_ptr error;
   };
   struct Fetched {
-    std::optional<ShardCache::Held> held;  // none: there is no room
+    std::optional<ShardCache::Held> held;  // none where the cache has no room
     std::shared_ptr<const RecordFile> file;
   };
 
@@ -81,7 +83,7 @@ class RemoteShards {
   bool walked_ PACELINE_GUARDED_BY(mutex_) = false;  // every last_batch is final
   bool full_ PACELINE_GUARDED_BY(mutex_) = false;    // reading ahead waits for room
   bool ended_ PACELINE_GUARDED_BY(mutex_) = true;
-  std::exception_ptr failed_ PACELINE_GUARDED_BY(mutex_);  // of the walk
+  std::exception_ptr failed_ PACELINE_GUARDED_BY(mutex_);  // what the walk threw
 };
 
 }  // namespace paceline::io

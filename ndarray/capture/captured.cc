@@ -60,7 +60,8 @@ std::vector<NDArray> Captured::operator()(const std::vector<NDArray>& inputs) {
                 &input.engine() == &inputs[0].engine(),
             "[capture] got ", input.is_none() ? "none" : input.describe(),
             ", expected contiguous arrays of one device and engine");
-  // Inside another capture the function is a part of that one; a Tape has to see its operators.
+  // The function runs eagerly in three cases. Inside another capture, the other capture notes its launches. A Tape has
+  // to see its operators. A plan takes each input for memory of its own, so inputs must not share memory.
   if (detail::CaptureListener::current() || detail::array_recorder() || share_memory(inputs))
     return impl_->function(inputs);
 
@@ -68,7 +69,7 @@ std::vector<NDArray> Captured::operator()(const std::vector<NDArray>& inputs) {
   for (Known& known : impl_->known) {
     if (!(known.signature == signature)) continue;
     if (known.replay) return known.replay->takes(inputs) ? known.replay->run(inputs) : impl_->function(inputs);
-    // Memory of their own tells the inputs from arrays that the function takes from elsewhere.
+    // The function runs on copies. Their memory tells the inputs from arrays that the function takes from elsewhere.
     std::vector<NDArray> own;
     for (const NDArray& input : inputs) own.push_back(input.clone());
     detail::Recording recording(own);
@@ -78,7 +79,8 @@ std::vector<NDArray> Captured::operator()(const std::vector<NDArray>& inputs) {
     for (std::size_t i = 0; i < inputs.size(); ++i)
       if (program.writes(static_cast<int>(i))) inputs[i].copy_from(own[i]);
     detail::plan(program);
-    detail::memory_pool(signature.device).trim();  // the plan has one block, and no use for what the eager calls left
+    // A replay keeps its intermediate arrays in one block. It does not use the blocks that eager calls have freed.
+    detail::memory_pool(signature.device).trim();
     known.replay = std::make_shared<detail::Replay>(std::move(program), std::move(places), results);
     impl_->newest = known.replay->report();
     return results;

@@ -16,10 +16,10 @@ struct Gemm {
   bool transpose_b;
   double alpha;
   double beta;
-  bool exact = false;  // float32 is not rounded to TF32, whatever is wanted of products
+  bool exact = false;  // float32 is not rounded to TF32, even where PACELINE_TF32 allows it for products
 };
 
-// A product without beta, and what is done to it.
+// A product whose beta is 0, and what is done to its result.
 struct GemmBias {
   Gemm product;
   Epilogue epilogue;

@@ -20,7 +20,8 @@ bool is_one_run(const Tensor& a, const Tensor& b) {
   return a.shape == b.shape && a.strides == b.strides && is_dense(a.shape, a.strides);
 }
 
-// Where the two run along different dimensions, tiles of both stay in the cache. False where that is not the case.
+// Copies between arrays that are contiguous along different dimensions. It goes tile by tile, so that the tiles of both
+// arrays stay in the cache. Returns false, and copies nothing, for other arrays and for short dimensions.
 template <class T>
 bool copy_turned(const Tensor& from, const Tensor& to) {
   constexpr std::int64_t kTile = 32;
@@ -39,7 +40,7 @@ bool copy_turned(const Tensor& from, const Tensor& to) {
   const std::int64_t row_tiles = (rows + kTile - 1) / kTile;
   const std::int64_t column_tiles = (columns + kTile - 1) / kTile;
   const std::int64_t planes = loops.total / (rows * columns);
-  // What is left of the nest counts planes: one step per tile.
+  // The loops now take one step per tile. Their other dimensions count the planes of tiles.
   loops.sizes[turned] = row_tiles;
   loops.strides[0][turned] = kTile * to_step;
   loops.strides[1][turned] = kTile;
@@ -73,7 +74,7 @@ void copy_as(const Tensor& from, const Tensor& to) {
   if (!copy_turned<T>(from, to)) elementwise<T, T>(Same(), to, from);
 }
 
-// Bits only matter, so one loop per width serves all types.
+// Only the bits matter, so one loop per width serves all types.
 void copy_bits(const Tensor& from, const Tensor& to) {
   const std::int64_t width = static_cast<std::int64_t>(size_of(to.dtype));
   if (is_one_run(from, to)) {

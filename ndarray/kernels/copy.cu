@@ -20,8 +20,8 @@ struct Same {
   }
 };
 
-// Where neighbours in one of the two arrays lie apart in the other, tiles of kSide places along both axes go through
-// shared memory, so that reads and writes are of neighbours.
+// Neighbours in one of the two arrays may lie apart in the other. Such arrays go through shared memory in tiles of
+// kSide places along both axes. So neighbouring threads read, and write, neighbouring places.
 template <class T>
 inline constexpr int kSide = sizeof(T) < 4 ? 64 : 32;
 constexpr int kTileThreads = 32, kTileRows = kThreads / kTileThreads;
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     const std::int64_t columns = min(width - left, std::int64_t{kSide<T>});
     const std::int64_t rows = min(height - top, std::int64_t{kSide<T>});
-    __syncthreads();  // the tile before has been written
+    __syncthreads();  // all threads have written out the previous tile
     for (std::int64_t column = threadIdx.y; column < columns; column += kTileRows)
       for (std::int64_t row = threadIdx.x; row < rows; row += kTileThreads)
         tile[column][row] = source[column * loops.strides[1][last] + row];
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Of one type, whose bits alone count.
+// Copies between arrays of one type. T is an integer of the same size, because only the bits count.
 template <class T>
 void copy_bits(const KernelContext& context, const Tensor& from, const Tensor& to, const Loops& loops) {
   const int axis = axis_of_reads(loops);
@@ -86,7 +86,7 @@ constexpr bool kIsFloating = std::is_floating_point_v<T> || kIsHalf<T>;
 
 void cast(const KernelContext& context, const Tensor& from, const Tensor& to, const Loops& loops) {
   visit_dtype(to.dtype, [&]<class To>(TypeTag<To>) {
-    // What training casts between goes in vectors.
+    // Training casts between floating types. Such casts read and write several elements at once where layouts allow.
     if constexpr (kIsFloating<To>)
       if (is_floating(from.dtype))
         return visit_floating(from.dtype, "cast", [&]<class From>(TypeTag<From>) {

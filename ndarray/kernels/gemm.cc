@@ -38,7 +38,7 @@ void gemm_as(std::span<const Tensor> inputs, const Tensor& out, const Gemm& how,
       2.0 * static_cast<double>(c.rows) * static_cast<double>(c.columns) * static_cast<double>(a.columns);
   const TeamScope team(operations < kWorthATeam ? 1 : team_size());
   if constexpr (std::is_same_v<T, float>) {
-    // oneDNN's way to a product takes longer than so small a product.
+    // With fewer operations, what oneDNN does before a product takes longer than the product.
     constexpr double kWorthOneDnn = 2e5;
     if (how.alpha == 1 && operations >= kWorthOneDnn &&
         onednn_gemm(a, inputs[0].as<const T>(), b, inputs[1].as<const T>(), c, out.as<T>(), how.beta, bias))
@@ -75,7 +75,7 @@ void gemm_bias_cpu(const KernelContext& context, std::span<const Tensor> inputs,
 
 bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
 
-// Of the products that the libraries take, whose sizes are ints.
+// Do the sizes of a product fit into an int, as the libraries take them?
 bool fits(std::initializer_list<std::int64_t> sizes) { return std::max(sizes) < (std::int64_t{1} << 31); }
 
 bool is_matrix(const NDArray& array) {

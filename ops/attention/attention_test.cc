@@ -10,7 +10,7 @@
 namespace paceline::test {
 namespace {
 
-// The definition for one batch; every mask is one to add.
+// The definition of attention for one batch. `mask`, where there is one, is added to the scores.
 CaseArray direct(const CaseArray& q, const CaseArray& k, const CaseArray& v, double scale, bool causal,
                  const CaseArray& mask) {
   const auto rows = static_cast<std::size_t>(q.shape[0]), keys = static_cast<std::size_t>(k.shape[0]);
@@ -87,7 +87,7 @@ TEST(Attention, LiesInMemoryAsItsOperandsDo) {
 struct HalvesCase {
   std::int64_t queries, keys, depth, width;
   bool causal;
-  DType mask;  // kInt8: none; kBool; else added
+  DType mask;  // kInt8: there is no mask; kBool: true lets a key be seen; other types: the mask is added
   DType dtype;
 };
 

@@ -15,11 +15,12 @@
 namespace paceline {
 namespace {
 
-constexpr std::int64_t kRows = 64, kColumns = 128;  // of a tile: what it takes stays in a core's own cache
+constexpr std::int64_t kRows = 64, kColumns = 128;  // of a tile, which fits into a core's own cache
 
 using Attributes = AttentionHow;
 
-// The matrices of an array, one for each place of its leading axes, with rows of neighbouring elements.
+// The matrices of an array, one for each place of its leading axes. The elements of a row are neighbours, except in a
+// mask.
 template <class T>
 class Matrices {
  public:
@@ -84,7 +85,7 @@ Block<const T> constant(const Block<T>& x) {
   return {x.data, x.rows, x.columns, x.step};
 }
 
-// row = exp(row - top - log_sum); their sum.
+// Replaces each element of `row` by exp(element - top - log_sum), and returns the sum of the results.
 template <class T>
 T exponentials(T* row, std::int64_t count, T top, T log_sum) {
   T sum;
@@ -119,9 +120,9 @@ struct Heads {
       : how(attributes), query(in[0]), key(in[1]), value(in[2]), mask(how.masked ? &in[3] : nullptr) {}
 
   T scale() const { return static_cast<T>(how.scale); }
-  // Rows before `last` see no key from here on.
+  // Rows before `last` see no key from the returned one on.
   std::int64_t keys_of(std::int64_t last) const { return how.causal ? std::min(key.rows(), last) : key.rows(); }
-  // No row before sees a key from `first` on.
+  // No row before the returned one sees a key from `first` on.
   std::int64_t rows_from(std::int64_t first) const { return how.causal ? first / kRows * kRows : 0; }
 
   // How many of `columns` keys from `column` on a row sees.
@@ -129,7 +130,8 @@ struct Heads {
     return how.causal ? std::clamp<std::int64_t>(row + 1 - column, 0, columns) : columns;
   }
 
-  // Those that a row sees; what stands behind them is of no meaning.
+  // Computes the scores of a tile that begins at `row` and `column`. Scores of keys that a row does not see (seen())
+  // mean nothing.
   void scores(std::int64_t head, std::int64_t row, std::int64_t column, const Block<T>& out) const {
     multiply<T>(scale(), rows_of(query, head, row, out.rows), false, rows_of(key, head, column, out.columns), true,
                 T(0), out);
@@ -151,7 +153,7 @@ struct Heads {
   }
 };
 
-// Some rows of one head: `out` and `sums` are theirs.
+// Computes some rows of one head, from row `first` on. `out` and `sums` begin with that row.
 template <class T>
 void attend_rows(const Heads<T>& heads, std::int64_t head, std::int64_t first, const Block<T>& out, T* sums) {
   alignas(64) T scores[kRows * kColumns];
@@ -189,7 +191,8 @@ void attend_rows(const Heads<T>& heads, std::int64_t head, std::int64_t first, c
   }
 }
 
-// The gradients of one head; those of query, key and value are zeros at first, the mask's may have no data.
+// The gradients of one head. Those of query, key and value are zeros at first. That of the mask has no data where
+// nobody wants it.
 template <class T>
 struct HeadGradients {
   Block<T> query, key, value, mask;
@@ -219,7 +222,8 @@ void attend_backward_head(const Heads<T>& heads, std::int64_t head, const Block<
       for (std::int64_t i = 0; i < rows; ++i) {
         const T *y = out.row(row + i), *g = dy.row(i), *p = share.row(i);
         T* const d = change.row(i);
-        // The same but for rounding: where one tile has all keys, a row that sees one of them gets exact zeros.
+        // Both sums are the same but for rounding. The first needs a tile that has all keys. It gives exact zeros to a
+        // row that sees one key.
         const bool all = columns == heads.keys_of(row + rows);
         const T mean = all ? sum_lanes<T>(columns, [=](std::int64_t j) { return p[j] * d[j]; })
                            : sum_lanes<T>(out.columns, [=](std::int64_t j) { return y[j] * g[j]; });
@@ -234,7 +238,7 @@ void attend_backward_head(const Heads<T>& heads, std::int64_t head, const Block<
   }
 }
 
-// Shares `count` pieces of work of so many operations each out over the team. Each piece is one thread's.
+// Distributes `count` pieces of work over the team. Each piece takes about `operations` operations, on one thread.
 template <class Body>
 void share_out(std::int64_t count, double operations, const Body& body) {
   constexpr double kWorthAThread = 2e6;

@@ -16,7 +16,7 @@ struct BatchNormAttributes {
 // In training, mean and variance (biased) are those of the batch, and the running ones are updated in place: running =
 // momentum * running + (1 - momentum) * batch. Otherwise the running ones are used. gamma, beta and the running
 // statistics have shape (channels). They are float32 where x is float16 or bfloat16, else of x's type. Throws
-// InvalidArgument "[batch_norm] ..." on shapes and types.
+// InvalidArgument "[batch_norm] ..." for wrong shapes and types.
 NDArray batch_norm(const NDArray& x, const NDArray& gamma, const NDArray& beta, const NDArray& running_mean,
                    const NDArray& running_variance, const BatchNormAttributes& attributes = {});
 

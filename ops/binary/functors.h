@@ -72,7 +72,7 @@ PACELINE_HOST_DEVICE bool is_negative(T value) {
     return false;
 }
 
-// With the sign of b, as NumPy and PyTorch have it. Of integers by 0: 0.
+// A remainder other than 0 has the sign of b, as in NumPy and PyTorch. An integer divided by 0 leaves the remainder 0.
 struct Remainder {
   static constexpr bool kIntegers = true;
   template <class T>
@@ -88,7 +88,7 @@ struct Remainder {
   }
 };
 
-// The largest whole number that is not above a / b. Of integers by 0: 0.
+// The largest whole number that is not above a / b. An integer divided by 0 gives 0.
 struct FloorDivide {
   static constexpr bool kIntegers = true;
   template <class T>
@@ -100,7 +100,7 @@ struct FloorDivide {
       return a % b != 0 && is_negative(a) != is_negative(b) ? static_cast<T>(quotient - 1) : quotient;
     } else {
       if (b == 0) return a / b;
-      // Of a and b exactly, where a / b may be rounded up to a whole number.
+      // fmod() is exact, whereas a / b may be rounded up to a whole number.
       const T rest = std::fmod(a, b);
       const T whole = (a - rest) / b - (rest != 0 && is_negative(rest) != is_negative(b) ? T(1) : T(0));
       return whole != 0 ? std::floor(whole + T(0.5)) : std::copysign(T(0), a / b);
@@ -108,7 +108,7 @@ struct FloorDivide {
   }
 };
 
-// Of integers and bool alone.
+// The three bitwise functors take integers and bool only.
 struct BitwiseAnd {
   static constexpr bool kWholeAlone = true;
   template <class T>
@@ -131,7 +131,7 @@ struct BitwiseXor {
   }
 };
 
-// What is not 0 holds, NaN too.
+// Every value but 0 counts as true, NaN too.
 struct LogicalAnd {
   template <class T>
   PACELINE_HOST_DEVICE bool operator()(T a, T b) const {
@@ -188,11 +188,11 @@ struct LessEqual {
   }
 };
 
-// Gives F bool results or results of the arguments' type.
+// Does F give bool results? If not, its results have the type of the arguments.
 template <class F>
 inline constexpr bool kIsComparison = std::is_same_v<decltype(F()(0, 0)), bool>;
 
-// The element types that F takes.
+// The element types that a functor takes. kNumbers leaves bool out. kWhole means the integers and bool.
 enum class Operands { kAll, kNumbers, kFloating, kWhole };
 
 template <class F>

@@ -1,8 +1,8 @@
 #pragma once
 // Elements chosen by position. Positions are int32 or int64 in [0, size of the axis). For take() and gather_nd() they
 // are in [-size, size), where negative ones count from the back. A position outside fails the task with an
-// InvalidArgument that names it. Negative axes count from the back. Functions throw InvalidArgument on shapes, types
-// and axes.
+// InvalidArgument that names it. Negative axes count from the back. Functions throw InvalidArgument for wrong shapes,
+// types and axes.
 
 #include <paceline/number.h>
 #include <paceline/op.h>
@@ -16,9 +16,9 @@ struct IndexAttributes {
 // The arguments of take().
 struct TakeAttributes {
   int axis = 0;                  // that positions count along
-  bool sparse_gradient = false;  // for axis 0: the gradient of x is row-sparse; its rows are the positions as they are
+  bool sparse_gradient = false;  // for axis 0: the gradient of x is row-sparse and stores one row for each position
 };
-// For gather_nd(): of the operator that makes one position of several.
+// The arguments of the operator with which gather_nd() turns the positions along several axes into one.
 struct FlatPositionsAttributes {
   std::vector<std::int64_t> sizes;  // of the axes that positions name
 };
@@ -29,10 +29,10 @@ struct OneHotAttributes {
 };
 
 // The array with [i][j][k] = x[positions[i][j][k]][j][k], for axis 0; it has the shape of `positions`. `positions` has
-// as many axes as x, and is no larger than x but along `axis`.
+// as many axes as x. Along all axes except `axis`, it is no larger than x.
 NDArray gather(const NDArray& x, const NDArray& positions, int axis);
-// A copy of x with values[i][j][k] added to element [positions[i][j][k]][j][k], for axis 0, in order. `values` has the
-// shape of `positions`.
+// A copy of x with values[i][j][k] added to element [positions[i][j][k]][j][k], for axis 0. `values` has the shape of
+// `positions`. Values for one element are added in their order along `axis`.
 NDArray scatter_add(const NDArray& x, const NDArray& positions, const NDArray& values, int axis);
 // The slices of x at `positions` along `axis`. In the result's shape the shape of `positions` takes the place of the
 // axis.
@@ -42,11 +42,12 @@ NDArray take(const NDArray& x, const NDArray& positions, int axis = 0, bool spar
 NDArray gather_nd(const NDArray& x, const NDArray& positions);
 
 // The positions where x is not 0: int64 (count, x.ndim()), in row-major order. Blocks until x is computed, as the
-// result's shape depends on it. Not in captured functions.
+// result's shape depends on it. Throws InvalidArgument in captured functions.
 NDArray nonzero(const NDArray& x);
-// The elements of x where `mask` (bool) holds, one after the other. The two broadcast. Blocks as nonzero() does.
+// The elements of x where `mask` (bool) holds, one after the other. x and `mask` broadcast to one shape. Blocks until
+// `mask` is computed. Throws InvalidArgument in captured functions.
 NDArray masked_select(const NDArray& x, const NDArray& mask);
-// x with `value` where `mask` (bool) holds, which broadcasts to x. There the gradient is 0.
+// x with `value` where `mask` (bool) holds. `mask` broadcasts to x. The gradient of x is 0 where `mask` holds.
 NDArray masked_fill(const NDArray& x, const NDArray& mask, Number value);
 
 // 1 at each position along a new last axis of size `classes`, else 0. Without gradient.

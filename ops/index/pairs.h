@@ -1,6 +1,6 @@
 #pragma once
-// The pairs of elements that gather and scatter_add walk: element `place` of the positions, and where it points in a
-// row-major array.
+// The pairs of elements that gather and scatter_add visit on CUDA devices. Element `place` of the positions points to
+// element `element` of a row-major array.
 
 #include <paceline/host_device.h>
 #include <paceline/shape.h>
@@ -20,19 +20,19 @@ struct IndexPairs {
       strides[d] = dense[d];
     }
   }
-  // The lines of positions along the axis: all that point into one line of the array.
+  // The number of lines of positions along the axis. All positions of a line point into the same line of the array.
   PACELINE_HOST_DEVICE std::int64_t lines() const {
     std::int64_t count = 1;
     for (int d = 0; d < ndim; ++d) count *= d == axis ? 1 : sizes[d];
     return count;
   }
-  // Elements between neighbours of a line of positions.
+  // The distance between neighbours in a line of positions, in elements.
   PACELINE_HOST_DEVICE std::int64_t step() const {
     std::int64_t result = 1;
     for (int d = axis + 1; d < ndim; ++d) result *= sizes[d];
     return result;
   }
-  // The first place of a line of positions, and where position 0 of it points.
+  // Sets `place` to the first place of a line of positions. Sets `element` to where a position of value 0 in it points.
   PACELINE_HOST_DEVICE void begin(std::int64_t line, std::int64_t& place, std::int64_t& element) const {
     place = element = 0;
     std::int64_t width = 1;

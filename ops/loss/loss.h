@@ -1,7 +1,8 @@
 #pragma once
 // Losses of a prediction and a target of one shape and one floating type. Reduction::kNone gives a number for each
-// element, the other reductions a scalar of shape (). Both arguments have gradients. They throw InvalidArgument where
-// shapes or types differ. There is no CTC loss: Debian packages no library that computes it on the CPU.
+// element, the other reductions a scalar of shape (). Both arguments have gradients. The functions throw
+// InvalidArgument where shapes or types differ. There is no CTC loss: Debian packages no library that computes it on
+// the CPU.
 
 #include <paceline/ops/softmax_cross_entropy.h>
 
@@ -23,7 +24,8 @@ NDArray huber_loss(const NDArray& prediction, const NDArray& target, double delt
 NDArray hinge_loss(const NDArray& prediction, const NDArray& target, Reduction reduction = Reduction::kMean);
 // -target * log(s) - (1 - target) * log(1 - s) with s = sigmoid(prediction), without overflow.
 NDArray sigmoid_cross_entropy(const NDArray& prediction, const NDArray& target, Reduction reduction = Reduction::kMean);
-// target * (log(target) - prediction), where the prediction is the logarithm of probabilities. 0 where target is 0.
+// target * (log(target) - prediction), where the prediction is the logarithm of probabilities. The loss is 0 where the
+// target is 0 and the prediction is finite.
 NDArray kl_divergence(const NDArray& prediction, const NDArray& target, Reduction reduction = Reduction::kMean);
 
 }  // namespace paceline

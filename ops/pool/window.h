@@ -11,7 +11,7 @@
 namespace paceline {
 
 struct WindowAxis {
-  std::int64_t size = 1, kernel = 1, stride = 1, padding = 0, count = 1;  // count: windows
+  std::int64_t size = 1, kernel = 1, stride = 1, padding = 0, count = 1;  // `count` is the number of windows
   bool equal_parts = false;
 
   PACELINE_HOST_DEVICE std::int64_t begin(std::int64_t i) const {
@@ -20,7 +20,7 @@ struct WindowAxis {
   PACELINE_HOST_DEVICE std::int64_t end(std::int64_t i) const {
     return equal_parts ? ((i + 1) * size + count - 1) / count : std::min(size, i * stride - padding + kernel);
   }
-  // Places of window i, padding included, but not beyond it.
+  // The number of places of window i. Places in the padding count; places beyond the padding do not.
   PACELINE_HOST_DEVICE std::int64_t padded_length(std::int64_t i) const {
     if (equal_parts) return end(i) - begin(i);
     return std::min(size + padding, i * stride - padding + kernel) - (i * stride - padding);

@@ -1,8 +1,8 @@
 #pragma once
 // The mathematics of one step of recurrent layers for one unit, for host and device. `x` and `h` are the gates' sums
-// from the input and from the state. What forward() keeps, backward() takes; its `dx` and `dh` are the gradients of x
-// and h, and it turns those of the new state and memory into those of the old ones, as far as they do not go through h.
-// kSums: only x + h matters, so dx is dh, which is not written.
+// from the input and from the state. forward() writes to `kept` what backward() reads. `dx` and `dh` are the gradients
+// of x and h. backward() turns the gradients of the new state and memory into those of the old ones. It leaves out the
+// part of them that goes through h. kSums: only x + h matters. Then dh equals dx and is not written.
 
 #include "shared/fast_math.h"
 

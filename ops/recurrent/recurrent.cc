@@ -18,8 +18,8 @@ const OpDef& gru_operator();
 
 namespace {
 
-// Inputs of the operators: x, state, memory (of cells that have one), weights and biases. The gradient keeps, besides,
-// the wide states, what the cell kept of each step, and the memories.
+// Inputs of the operators: x, state, memory (of cells that have one), weights and biases. The gradient also gets some
+// outputs: the states in the wide type, what the cell kept of each step, and the memories of cells that have one.
 enum Input : std::size_t { kX, kState, kMemory, kWeightX, kWeightState, kBiasX, kBiasState, kInputs };
 
 const RecurrentAttributes& of(const void* attributes) { return *static_cast<const RecurrentAttributes*>(attributes); }
@@ -41,7 +41,8 @@ void for_each_example(const Shape& state, const Body& body) {
   });
 }
 
-// Gates and what is kept of one unit: `hidden` apart. Written out, so that loops over units become vector code.
+// load() and store() copy the gates of one unit, or what is kept of it. These numbers lie `hidden` elements apart. The
+// copies are written out, without a loop, so that loops over units become vector code.
 template <class A, std::size_t... k>
 [[gnu::always_inline]] inline void load(const A* from, std::int64_t hidden, A* to, std::index_sequence<k...>) {
   ((to[k] = from[static_cast<std::int64_t>(k) * hidden]), ...);
@@ -56,7 +57,7 @@ void visit_wide(DType dtype, const Visit& visit) {
   dtype == DType::kFloat64 ? visit(TypeTag<double>()) : visit(TypeTag<float>());
 }
 
-// One example of a step.
+// A step forwards for one example of the batch.
 template <class Cell, class A>
 struct Forward {
   std::int64_t hidden;
@@ -76,7 +77,8 @@ struct Forward {
   }
 };
 
-// Inputs: gates from x, gates from the state, state, memory or not. Outputs: state, kept, memory or not.
+// Inputs: the gates' sums from x, those from the state, the old state. Outputs: the new state, what the cell keeps.
+// Cells with memory have the old memory as a last input and the new memory as a last output.
 template <class Cell>
 void step_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void*) {
   visit_wide(in[0].dtype, [&]<class A>(TypeTag<A>) {
@@ -101,7 +103,7 @@ void step_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const 
   });
 }
 
-// One example of a step backwards.
+// A step backwards for one example of the batch.
 template <class Cell, class A>
 struct Backward {
   std::int64_t hidden;
@@ -121,9 +123,10 @@ struct Backward {
   }
 };
 
-// Inputs: kept, old state, gradient of the new state, and what of it came from later steps; with memory: old and new
-// memory, gradient of the new one. Outputs: gradients of the gates from x, and from the state where that is another, of
-// the old state and of the old memory.
+// Inputs: what the cell kept, the old state, the gradient of the new state as an output of the layer, and its gradient
+// from later steps. Cells with memory also have the old memory, the new memory and the gradient of the new memory.
+// Outputs: the gradients of the gates' sums from x, of those from the state unless Cell::kSums, of the old state, and
+// of the old memory if there is one. The gradient of the old state lacks the part that goes through the gates.
 template <class Cell>
 void step_backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out, const void*) {
   visit_wide(in[0].dtype, [&]<class A>(TypeTag<A>) {
@@ -170,7 +173,7 @@ struct Sizes {
   std::int64_t steps, n, in, hidden;
   bool reverse;
 
-  // Of step number i in the order in which they are made.
+  // The place in x of the i-th step that is made.
   std::int64_t place(std::int64_t i) const { return reverse ? steps - 1 - i : i; }
   Shape all(std::int64_t width) const { return {steps, n, width}; }
 };
@@ -286,7 +289,7 @@ std::vector<Gradient> backward(const CellKernels& cell, const OpCall& call, cons
   if (wanted(kWeightState)) {
     const NDArray dw = like(states, in[kWeightState].shape());
     kernels::gemm(from_state.at(sizes.place(0)), true, in[kState], false, dw);
-    // The others in one product: step i took the state of step i - 1.
+    // One product covers the steps after the first, because each of them took the state of the step before it.
     const std::int64_t first = sizes.reverse ? 0 : 1, last = sizes.steps - 1;
     const NDArray later = from_state.narrow(0, first, first + last);
     const NDArray earlier = states.narrow(0, 1 - first, 1 - first + last);

@@ -18,7 +18,8 @@ using reduction_t = std::conditional_t<std::is_integral_v<T>, std::int64_t, accu
 
 struct Fold {
   static constexpr bool kIntegers = true;
-  static constexpr bool kOfIntegersInInt64 = false;  // else in their own type; bool has no other
+  // True: results of integers and bool are int64. False: results of integers have their type, and bool is not reduced.
+  static constexpr bool kOfIntegersInInt64 = false;
   template <class A>
   PACELINE_HOST_DEVICE static A map(A a) {
     return a;
@@ -126,11 +127,12 @@ template <class Op, class T>
 inline constexpr bool kReduces =
     std::is_same_v<T, bool> ? Op::kIntegers&& Op::kOfIntegersInInt64 : Op::kIntegers || !std::is_integral_v<T>;
 
-// The type of its results.
+// The type of Op's results for elements of type T.
 template <class Op, class T>
 using result_t = std::conditional_t<Op::kOfIntegersInInt64 && std::is_integral_v<T>, std::int64_t, T>;
 
-// Pieces are reduced in reduction_t, which is fast, and joined in this: a sum of millions of numbers stays exact.
+// The type in which pieces are joined. Each piece is reduced in reduction_t, which is faster. Joined in float64, a sum
+// of millions of floating numbers loses few digits.
 template <class T>
 using total_t = std::conditional_t<std::is_floating_point_v<reduction_t<T>>, double, reduction_t<T>>;
 

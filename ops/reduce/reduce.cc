@@ -78,7 +78,8 @@ class Reducer {
   }
 
  private:
-  // A lane of A adds up 64 numbers of a piece, or 128 of a column: few enough that no digit of float32 is lost.
+  // A lane of A adds up at most 64 numbers of a piece. Each column adds up fewer than 256 numbers before they are
+  // joined to its total. So few additions lose hardly any digits of float32.
   static constexpr std::int64_t kPiece = 1024;
   static constexpr std::int64_t kColumns = 256;
   static constexpr std::int64_t kRows = 128;  // of a piece of columns
@@ -114,7 +115,7 @@ class Reducer {
     const std::int64_t width = outer.sizes[--outer.ndim];
     const std::int64_t run = inner.sizes[--inner.ndim], step = inner.strides[inner.ndim];
     const std::int64_t runs = count_ == 0 ? 0 : count_ / run;
-    // Blocks of whole vectors, and where there are few, one for each thread.
+    // A block consists of whole vectors of 16 columns. Where there are few columns, each thread gets about one block.
     const std::int64_t share = (kept_.count / team_size() + 15) / 16 * 16;
     const std::int64_t block = std::clamp<std::int64_t>(share, 16, kColumns);
     const std::int64_t blocks = (width + block - 1) / block;
@@ -166,7 +167,7 @@ class Reducer {
     });
   }
 
-  // A long run to one result: pieces of fixed number, so that the team's size does not matter.
+  // Reduces a long run to one result. The number of pieces is fixed, so the result does not depend on the team's size.
   void one() {
     constexpr std::int64_t kPieces = 64;
     Total partial[kPieces];
@@ -256,7 +257,8 @@ std::vector<Gradient> extreme_gradient(const OpCall& call, const std::vector<NDA
   return {chosen * (with_kept_axes(gradients[0], call) / ties)};
 }
 
-// Inputs: gradient, x. An element's gradient is the product of the others: of those before it and those after it.
+// Inputs: gradient, x. The gradient of an element is the gradient of the product times all other elements. They are the
+// elements before it and those after it.
 void prod_backward_cpu(const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out,
                        const void* attributes) {
   const ReductionPlan plan = make_plan(in[1].shape, reduced_axes("prod_backward", in[1].shape, of(attributes)));
@@ -276,7 +278,7 @@ std::vector<Gradient> l2_gradient(const OpCall& call, const std::vector<NDArray>
 
 std::vector<Gradient> max_norm_gradient(const OpCall& call, const std::vector<NDArray>& gradients) {
   const NDArray& x = call.inputs[0];
-  // A NaN among the elements was chosen.
+  // Where an element is NaN, the norm is NaN. Such an element then counts as the chosen one.
   const NDArray largest = cast(equal(abs(x), with_kept_axes(call.outputs[0], call)), x.dtype());
   const NDArray chosen = where(equal(x, x), largest, 1);
   const NDArray ties = sum(chosen, call.attributes<ReduceAttributes>().axes, true);
@@ -293,10 +295,11 @@ std::vector<Gradient> lp_gradient(const OpCall& call, const std::vector<NDArray>
   const NDArray x = widened(call.inputs[0]);
   const double order = call.attributes<NormAttributes>().order;
   const NDArray norm = widened(with_kept_axes(call.outputs[0], call));
-  // The quotient first: a power of either alone leaves the type's range.
+  // The quotient is taken before the power, because a power of |x| or of the norm alone may leave the type's range.
   const NDArray slope = sign(x) * power(abs(x) / norm, order - 1);
   const NDArray gradient = widened(with_kept_axes(gradients[0], call)) * slope;
-  // Flat by convention where the norm is 0, and at 0 itself where a small order makes the slope infinite.
+  // By convention the gradient is 0 where the norm is 0. For an order below 1 it is also 0 where x is 0, because the
+  // slope there is infinite.
   const NDArray inside = where(equal(norm, 0), 0, gradient);
   return {in_type(order < 1 ? where(equal(x, 0), 0, inside) : inside, call.inputs[0].dtype())};
 }

@@ -19,7 +19,7 @@ struct Combine {
   }
 };
 
-// Parts of each result: several where there are few results, of many elements each.
+// The number of parts into which each result is split. It is above 1 where there are few results of many elements each.
 std::int64_t parts_of(const ReductionPlan& plan) {
   constexpr std::int64_t kBlocks = 1024;
   constexpr std::int64_t kElements = 64 * detail::kThreads;  // of a part, at least
@@ -27,8 +27,8 @@ std::int64_t parts_of(const ReductionPlan& plan) {
   return std::max<std::int64_t>(1, std::min(kBlocks / plan.kept.count, plan.reduced.count / kElements));
 }
 
-// The threads of a line fold every parts-th run of vectors of a result, always in the same order. `vectors`: the
-// reduced elements, as vectors.
+// The threads of a line fold one part of a result. They take every parts-th run of blockDim.x vectors, always in the
+// same order. `vectors` is the loop nest over the reduced elements, counted in vectors.
 template <class Op, int kWidth, class T>
 __global__ void fold(const LoopNest kept, const LoopNest vectors, std::int64_t parts, const T* x, total_t<T>* partial,
                      result_t<Op, T>* out) {
@@ -82,7 +82,7 @@ bool in_vectors(const ReductionPlan& plan, const T* x) {
          fits(plan.reduced, last) && fits(plan.kept, plan.kept.ndim) && detail::is_aligned<kWidth>(x);
 }
 
-// The workspace takes what the parts of the results come to.
+// The workspace takes the partial result of each part, where results have several parts.
 template <class Op>
 void reduce_cuda(const KernelContext& context, std::span<const Tensor> in, std::span<const Tensor> out,
                  const void* attributes) {

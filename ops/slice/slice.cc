@@ -12,7 +12,8 @@ const OpDef& split_operator();
 
 namespace {
 
-// Attributes with positive axis and positions.
+// Checks the attributes. Returns them with the axis and the positions counted from the front, and with `end` at most
+// the size of the axis.
 SliceAttributes resolve(const Shape& shape, const void* attributes) {
   const auto& given = *static_cast<const SliceAttributes*>(attributes);
   SliceAttributes result;
@@ -37,7 +38,7 @@ void for_each_part(const std::vector<std::int64_t>& sizes, const Part& part) {
   }
 }
 
-// Positive, after a check of the sizes.
+// The axis, counted from the front. Throws InvalidArgument unless the sizes add up to the size of the axis.
 int split_axis(const Shape& shape, const void* attributes) {
   const auto& [given, sizes] = *static_cast<const SplitAttributes*>(attributes);
   const int axis = normalize_axis(given, shape.ndim(), "split");

@@ -47,7 +47,7 @@ void softmax_cpu(const KernelContext&, std::span<const Tensor> in, std::span<con
       const A top = fold_lanes(size, load(0), load, [](A a, A b) { return b > a || b != b ? b : a; });
       const A total = sum_lanes<A>(size, [=](std::int64_t i) { return fast_exp(load(i) - top); });
       if constexpr (kLog) {
-        // Not less top + log(total): where top is large, their sum has none of the logarithm's digits.
+        // top and log(total) are subtracted one by one. Where top is large, their sum loses the logarithm's digits.
         const A rest = std::log(total);
         for (std::int64_t i = 0; i < size; ++i) y[i * stride] = T(load(i) - top - rest);
       } else {

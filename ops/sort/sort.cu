@@ -1,5 +1,5 @@
-// Merge sort: in each pass every element finds its place in the run that its own is merged with by bisection. Equal
-// elements keep their order, and no two threads write one place.
+// Merge sort: each pass merges runs in pairs. Every element finds by bisection how many elements of the other run come
+// before it. Equal elements keep their order, and no two threads write one place.
 #include "shared/rows.h"
 #include "sort/order.h"
 
@@ -33,7 +33,7 @@ __global__ void merge(const AxisView view, bool descending, std::int64_t width, 
   }
 }
 
-// The first `kept` of each line.
+// Writes the first result.size elements of each sorted line, and their positions in the line of x.
 template <class T>
 __global__ void collect(const AxisView view, const AxisView result, const T* x, const std::int64_t* places, T* values,
                         std::int64_t* positions) {

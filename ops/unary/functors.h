@@ -23,7 +23,7 @@ struct Relu {
   }
   template <class T>
   PACELINE_HOST_DEVICE static T chain(T gradient, T y) {
-    return y <= T(0) ? T(0) : gradient;  // passed on for NaN, so that it is seen
+    return y <= T(0) ? T(0) : gradient;  // a NaN y passes the gradient on, as 0 would hide the NaN
   }
 };
 
@@ -267,7 +267,7 @@ struct Softsign {
   template <class T>
   PACELINE_HOST_DEVICE static T derivative(T x) {
     const T size = T(1) + std::fabs(x);
-    return (T(1) + (x - x)) / (size * size);  // NaN at infinity, where the quotient is
+    return (T(1) + (x - x)) / (size * size);  // x - x makes it NaN where x is infinite, as the function is there
   }
 };
 

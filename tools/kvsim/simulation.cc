@@ -11,7 +11,7 @@ namespace {
 
 enum Stream : std::uint64_t { kCompute = 1 };
 
-// In mode ring every worker sums a part of the weights, as a server beside it would.
+// In mode ring every worker sums a part of the gradients. The model stands for this by a server beside each worker.
 Model with_owners(Model model) {
   if (model.mode.name != "ring") return model;
   model.servers = model.colocated = model.workers;
@@ -120,7 +120,8 @@ void Simulation::check() const {
           "slow factor above 0, slow workers no more than workers");
 }
 
-// Slices of a size go round the servers, so that each next one goes to the server that is furthest below its share.
+// Without slice_bytes, each server with a share gets one slice of each layer. Otherwise layers are cut into equal
+// slices. Each slice goes to the server that is furthest below its share.
 void Simulation::cut_slices() {
   std::vector<double> shares = model_.shares;
   if (shares.empty()) shares.assign(static_cast<std::size_t>(model_.servers), 1);
@@ -175,7 +176,8 @@ void Simulation::schedule(double time, Kind kind, int worker, int item, double l
 
 Result Simulation::run(const std::function<void(double)>& progress) {
   const std::int64_t last = model_.iterations * model_.workers;
-  // Whole rounds: between two of them the clock stands at the same point of a step.
+  // The warm-up is a whole number of steps for each worker, as is the run. In modes with rounds, measuring thus begins
+  // and ends at the same point of a round.
   const std::int64_t first =
       static_cast<std::int64_t>(std::ceil(model_.warm_up * static_cast<double>(model_.iterations))) * model_.workers;
   for (int w = 0; w < model_.workers; ++w) begin_step(w, 0);
@@ -228,7 +230,7 @@ void Simulation::handle(const Event& event) {
   }
 }
 
-// The first moment from `from` on at which a core is idle for long enough.
+// Reserves a core for `cost` seconds. Returns the first moment from `from` on at which a core is idle for so long.
 double Simulation::occupy_core(double from, double cost) {
   auto* core = &cores_.front();
   double begin = std::numeric_limits<double>::infinity();
@@ -287,7 +289,7 @@ void Simulation::go_on(int w, double now) {
   if (worker.stage == 0) {
     worker.round = std::max(worker.round, worker.newest);
     if (federated_ && worker.iteration % local_steps_ == 0 && !chosen(worker.round)[static_cast<std::size_t>(w)]) {
-      // Not asked for in this round: waits for the weights of the next that it is asked for in.
+      // The worker is not drawn for this round. It waits for the weights of the next round that it is drawn for.
       do ++worker.round;
       while (!chosen(worker.round)[static_cast<std::size_t>(w)]);
       for (std::size_t l = 0; l < model_.layers.size(); ++l) {
@@ -344,7 +346,8 @@ void Simulation::push_layer(int w, int layer, double now) {
   worker.pushed_at = now;
   if (worker.layers_unacknowledged == 0 && worker.stage == static_cast<int>(model_.layers.size()))
     worker.layers_unacknowledged = static_cast<int>(model_.layers.size());
-  // Each worker begins at another server of the round, lest all send to the same one; in mode ring with its neighbour.
+  // Each worker begins with a different server, so that not all send to the same one. In mode ring it begins with its
+  // neighbour.
   const std::size_t first = static_cast<std::size_t>(w) + (ring_ ? 1 : 0);
   const std::size_t block = static_cast<std::size_t>(model_.servers);
   for (std::size_t i = 0; i < slices.size(); ++i) {
@@ -368,7 +371,7 @@ Result Simulation::result(double now) const {
   Result result;
   const double seconds = now - since_, workers = model_.workers;
   const auto share = [](double part, double whole) { return whole > 0 ? part / whole : 0; };
-  // What is reserved beyond the end counts as busy: at most all of the time.
+  // Busy times include time that is reserved beyond the end. So the share is limited to 1.
   const auto use = [&](double busy, double whole) { return std::min(1.0, share(busy, whole)); };
   result.steps_per_second = share(static_cast<double>(counted_steps_), seconds);
   result.rounds_per_second = share(static_cast<double>(rounds_closed_), seconds * static_cast<double>(slices_.size()));

@@ -30,7 +30,7 @@ void Simulation::received(int w, int slice, double now) {
   ++self.version;
   ++applied_;
   if (bounded_ || model_.pull_after_call) {
-    // Until it pulls again, its age counts from this push.
+    // Until the worker pulls the slice again, the delay of its next push counts from this one.
     pulled_version(w, slice) = self.version;
     return acknowledge(w, slice, pushed);
   }
@@ -48,7 +48,7 @@ void Simulation::contribute(int w, int slice, double pushed) {
   ++self.contributed;
   workers_[static_cast<std::size_t>(w)].contributed = round;
   if (ring_)
-    self.parked.push_back(w);  // gets what comes of it without asking
+    self.parked.push_back(w);  // the worker gets the result of the round without a pull
   else
     acknowledge(w, slice, pushed);
   if (self.contributed >= expected() - backup_) close_round(slice, pushed);
@@ -64,7 +64,8 @@ void Simulation::close_round(int slice, double now) {
   std::vector<std::int32_t> parked;
   parked.swap(self.parked);
   if (ring_) {
-    // Each owner begins at another worker, lest all send to the same one; on one line, in the order of the store.
+    // Each server begins with another worker, so that they do not all send to the same one. With `one_line` every
+    // server sends in the order of the workers.
     std::sort(parked.begin(), parked.end());
     if (!model_.one_line) std::rotate(parked.begin(), parked.begin() + self.server, parked.end());
   }

@@ -9,7 +9,7 @@
 
 namespace paceline {
 
-// Values by key, `key=value,key=value`. A key that nobody asked for is an error that lists the known keys. Not
+// Values by key, `key=value,key=value`. reject_unknown() throws for a key that get() was never asked for. Not
 // thread-safe.
 class Options {
  public:
@@ -28,8 +28,9 @@ class Options {
 
   // Is there a value? Does not make the key known.
   bool has(const std::string& key) const { return values_.count(key) > 0; }
-  // Adds or replaces a value, or removes it.
+  // Adds a value, or replaces the one of this key.
   void set(const std::string& key, const std::string& value) { values_[key] = value; }
+  // Removes the value of `key` if there is one.
   void erase(const std::string& key) { values_.erase(key); }
   // Are there no values?
   bool empty() const { return values_.empty(); }
@@ -38,7 +39,7 @@ class Options {
   // ones.
   void reject_unknown(std::string_view owner) const;
 
-  // `key=value,...` in key order; parse(text()) gives the same options.
+  // `key=value,...` in key order. parse(text()) gives the same options if parse() could give every key and value.
   std::string text() const;
 
  private:

@@ -18,7 +18,7 @@ struct Step {
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-// The list that the text says. Throws InvalidArgument with what is wrong and what is known; "" is no steps.
+// The list that the text says. Throws InvalidArgument with what is wrong and what is known. "" gives an empty list.
 std::vector<Step> parse(std::string_view text);
 // The text that parse() reads.
 std::string text(const std::vector<Step>& steps);
@@ -28,7 +28,7 @@ std::vector<std::string> names();
 // All functions below throw InvalidArgument where a parameter is out of range. A probability is 0 to 1. Levels of
 // pixels are 0 to 255: one number, or one for each channel.
 
-// Of an image, in pixels; 0: that of the examples.
+// The size of an image. Where both members are 0, it is the size of the examples.
 struct Size {
   int height = 0;  // in pixels
   int width = 0;   // in pixels
@@ -39,12 +39,14 @@ struct Interval {
   double high = 0;  // the most
 };
 
-// Sizes and places. Text: resize(size=224) or resize(size=224:192), height first; resize(short=256).
+// Steps that change the size, or move pixels. Text: resize(size=224) or resize(size=224:192), height first;
+// resize(short=256).
 Step resize(Size size = {});       // to this size
 Step resize_short(int pixels);     // to this length of the shorter side; the longer side keeps the ratio, rounded down
 Step center_crop(Size size = {});  // the middle; a smaller image gets a border of value 0
 
-// A place anywhere, after a border of `pad` pixels was put around the image. An image that is then smaller is an error.
+// Cuts out a part at a random place, after a border of `pad` pixels was put around the image. An image that is then
+// smaller than the part is an error.
 struct RandomCrop {
   Size size = {};                 // of the crop
   int pad = 0;                    // pixels on each side
@@ -52,8 +54,8 @@ struct RandomCrop {
 };
 Step random_crop(RandomCrop options = {});
 
-// A part of random area and shape, resized to `size`. Where 10 attempts do not fit into the image, the largest part in
-// the middle with an allowed shape.
+// Cuts out a part of random area and shape, and resizes it to `size`. Where 10 attempts do not fit into the image, it
+// takes the largest part in the middle with an allowed shape.
 struct RandomResizedCrop {
   Size size = {};                       // of the result
   Interval scale = {0.08, 1};           // share of the image's area
@@ -65,9 +67,9 @@ Step pad(int pixels, std::vector<double> fill = {});  // a border of this level,
 Step flip(double probability = 0.5);                  // left to right; text: flip(p=0.5)
 Step flip_vertical(double probability = 0.5);         // upside down
 
-// Colours. Factors of brightness, contrast and saturation are 1 - x to 1 + x, at least 0. The shift of the hue is
-// -hue to hue, at most 0.5, in turns of the circle of colours. The four are done in random order. Grey images keep
-// their saturation and hue.
+// Changes colours. The factors of brightness, contrast and saturation are drawn from 1 - x to 1 + x, and are at least
+// 0; x is the member. The shift of the hue is drawn from -hue to hue, in turns of the circle of colours; hue is at most
+// 0.5. The four changes come in random order. Grey images keep their saturation and hue.
 struct ColorJitter {
   double brightness = 0;  // the range of its factor
   double contrast = 0;    // likewise
@@ -102,19 +104,19 @@ struct Affine {
 };
 Step affine(Affine options);
 
-// A rectangle of random area and shape gets one value; the image stays where 10 attempts do not fit. In front of
-// normalize() the value is a level of pixels, behind it a number of the result.
+// Fills a rectangle of random area and shape. Where 10 attempts do not fit, the image stays as it is. In front of
+// normalize() the value is a level of pixels, and behind it a number of the result.
 struct Erase {
   double probability = 0.5;        // of an image to lose a rectangle
   Interval scale = {0.02, 0.33};   // share of the image's area
   Interval ratio = {0.3, 3.3};     // height by width; its logarithm is uniform
   std::vector<double> value = {};  // one, or one for each channel; empty: 0
-  bool noise = false;              // random levels, or normal numbers, instead
+  bool noise = false;              // random levels in front of normalize(), or normal numbers behind it, instead
 };
 Step erase(Erase options = {});
 
-// Pixels become numbers: (pixel * scale - mean[channel]) / deviation[channel]. A list without it ends with what
-// ImageOptions says. Only erase(), mixup() and cutmix() may follow.
+// Pixels become numbers: (pixel * scale - mean[channel]) / deviation[channel]. A list of float32 examples without it
+// gets one from ImageOptions, in front of mixup() and cutmix(). Only erase(), mixup() and cutmix() may follow.
 struct Normalize {
   std::vector<double> mean = {};       // one number, or one for each channel; empty: 0
   std::vector<double> deviation = {};  // likewise; empty: 1
@@ -122,9 +124,10 @@ struct Normalize {
 };
 Step normalize(Normalize options = {});
 
-// Mixes each example of a batch with the next one, the last with the first; these stand last in a list. The share
-// comes from the distribution Beta(alpha, alpha), one for a batch. Labels become the shares of the classes: float32
-// (examples, classes), for nn::softmax_ce(). A batch is mixed once: of several such steps, by the first that is drawn.
+// mixup() and cutmix() mix each example of a batch with the next one, and the last with the first. They stand last in a
+// list. Each batch draws one share from the distribution Beta(alpha, alpha). Labels become the shares of the classes:
+// float32 (examples, classes), for nn::softmax_ce(). A batch is mixed at most once: of several such steps, the first
+// that its probability chooses mixes it.
 Step mixup(double alpha = 1, double probability = 1);   // values and labels are weighted means
 Step cutmix(double alpha = 1, double probability = 1);  // a rectangle comes from the other example
 

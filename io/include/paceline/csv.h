@@ -22,9 +22,9 @@ struct CsvArray {
   std::vector<std::string> columns = {};  // empty: those that no other array names, in the order of the file
   // float32, float64, uint8, int8, int32 or int64. An integer that does not fit is an error, and so is 1.5; 1.0 is not.
   DType dtype = DType::kFloat32;
-  // Words that the fields are; a word becomes its place here, from 0. Empty: fields are finite numbers.
+  // The words that fields may be; a word becomes its place in this list, from 0. Empty: fields are finite numbers.
   std::vector<std::string> categories = {};
-  // For empty fields, NA, N/A, NaN, nan, NULL and null; none: they are errors.
+  // The number for fields that are empty, NA, N/A, NaN, nan, NULL or null; none: such fields are errors.
   std::optional<double> missing = {};
   // Of one example. None: () for a "label" of one column, else (columns).
   std::optional<Shape> shape = {};
@@ -48,12 +48,14 @@ struct CsvIteratorOptions {
   int prefetch = 0;                           // batches decoded ahead; 0: likewise
 };
 
-// Reads a file as often as there are epochs, and never holds all of its text. Beside batches, memory is a quarter of a
-// byte for each row, and for each thread 1 MiB of text or 16 rows. Positions are dealt as MemoryIterator deals them.
+// Reads the file anew in each epoch, and never holds all of its text. Beside batches, it takes a quarter of a byte of
+// memory for each row. Each thread holds up to 1 MiB of text, or 16 rows where these are longer. Positions are dealt as
+// MemoryIterator deals them.
 class CsvIterator final : public PipelineIterator {
  public:
-  // Reads the file once, with all cores of the budget, to find its rows. Throws IoError; InvalidArgument where a column
-  // is not there or the options do not fit; Corrupt where a quoted field does not end. next() throws Corrupt with
+  // Reads the file once to find its rows, with `decode_threads` threads, or all cores of the budget where that is 0.
+  // Throws IoError. Throws InvalidArgument where there are no rows, a column is not there or the options do not fit.
+  // Throws Corrupt where the file is no text or a quoted field does not end. next() throws Corrupt with
   // "FILE:LINE: column 3 ('age') is 'x', expected a finite number", where columns count from 0.
   explicit CsvIterator(const std::string& path, const CsvIteratorOptions& options = {});
   ~CsvIterator() override;

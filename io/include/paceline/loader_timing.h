@@ -10,7 +10,7 @@ namespace paceline {
 // measured in every fourth batch and scaled up.
 struct LoaderTiming {
   double seconds = 0;  // from start() to now, or to the end of the part
-  double waited = 0;   // next() waited so long for a batch, or made it itself
+  double waited = 0;   // the time in which next() waited for batches, or made them itself
   double full = 0;     // sum over threads: they waited because enough batches were ready
 
   double fetch = 0;    // from a network

@@ -1,5 +1,5 @@
 #pragma once
-// Epochs other than each record once: records drawn by weights, data sets mixed by weights, batches of one key.
+// Other ways to make an epoch: records drawn by weights, data sets mixed by weights, batches of one key.
 
 #include <cstdint>
 #include <functional>
@@ -9,15 +9,16 @@
 
 namespace paceline {
 
-// How an epoch is made of records. Without weights and groups each record comes once, in the order of the seed. The
-// iterator needs a seed (`shuffle`) for weights. What stands at a position depends on seed and epoch only, as ever.
+// How an epoch is made of records. Without weights, groups and a mixture, each record comes once, in the order of the
+// seed. The iterator needs a seed (`shuffle`) for weights. Which record stands at a position depends on seed and epoch,
+// and not on the number of workers. With groups it also depends on the size of a batch.
 struct Sampling {
   // One for each record, 0 or more: each position draws a record in proportion to its weight, with replacement. So some
   // records come several times in an epoch, and others not at all. Takes 12 bytes a record, and 36 while it is made.
   std::vector<double> weights = {};
-  // The key of each record, for instance a length or a number of a class: a batch holds records of one key. Each record
-  // comes once. What is left of each key, too little for a batch, comes last, in the order of the keys. Takes 8 bytes
-  // a record, and 24 while it is made.
+  // The key of each record, for instance a length or a number of a class: a full batch holds records of one key. Each
+  // record comes once. What is left of each key, too little for a batch, comes last, in the order of the keys. Batches
+  // of these records may hold several keys. Takes 8 bytes a record, and 24 while it is made.
   std::vector<std::int64_t> groups = {};
   // Positions of an epoch that is drawn by weights or mixed; 0: as many as there are records.
   std::int64_t epoch_size = 0;
@@ -35,7 +36,7 @@ void visit_records(const std::string& manifest,
 // The class of each record of a data set of images with one class number each. Throws InvalidArgument for other sets.
 std::vector<std::int64_t> read_classes(const std::string& manifest, int threads = 1);
 
-// A data set of a mixture, and its share of each epoch in proportion to the other weights.
+// A data set of a mixture. Its share of each epoch is its weight over the sum of all weights.
 struct MixedDataSet {
   std::string manifest;  // its path
   double weight = 1;     // more than 0

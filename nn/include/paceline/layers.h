@@ -1,6 +1,6 @@
 #pragma once
-// The layers. Each is a Module. Sizes of inputs are inferred at the first call. Wrong sizes throw InvalidArgument, at
-// the latest in that call.
+// The layers. Each is a Module. Sizes of inputs are inferred at the first call. Constructors and calls throw
+// InvalidArgument for wrong sizes.
 
 #include <paceline/module.h>
 #include <paceline/ops/dense.h>
@@ -24,10 +24,11 @@ struct Residual : Module {
   Residual(const Module& body, const Module& shortcut);
 };
 
-// The body, computed again for the gradients (Chen et al., "Training deep nets with sublinear memory cost", 2016). A
-// Tape keeps only the input, and rows that came from a store: less memory for a third more time. The numbers are the
-// same, but for the rounding of a Dense with kGeluTanh on a CUDA device (dense.h), as nothing inside is recorded at
-// first.
+// Computes the body again for the gradients (Chen et al., "Training deep nets with sublinear memory cost", 2016). A
+// Tape keeps only the input, and rows that came from a store. This needs less memory and about a third more time. The
+// first call creates the weights and records the body as usual. Later calls do not record the first pass of the body.
+// Therefore a Dense with kGeluTanh may be rounded otherwise there on a CUDA device (dense.h). All other numbers are the
+// same.
 struct Recompute : Module {
   explicit Recompute(const Module& body);
 };
@@ -37,14 +38,15 @@ struct DenseOptions {
   bool bias = true;                      // adds a bias, which begins with 0
   bool flatten = true;                   // x of more than two axes becomes (n, rest); false: works on the last axis
   Initializer weight = lecun_uniform();  // of the weight
-  Activation activation = Activation::kNone;  // of the result (ops/dense/dense.h)
+  Activation activation = Activation::kNone;  // is applied to the result (dense.h)
 };
-// Fully connected: gives `outputs` numbers for each example.
+// Fully connected: gives `outputs` numbers for each example, or without `flatten` for each place of all axes but the
+// last.
 struct Dense : Module {
   explicit Dense(std::int64_t outputs, const DenseOptions& options = {});
 };
 
-// Options of convolutions. Numbers hold for each spatial axis.
+// Options of convolutions. Stride, padding and dilation hold for each spatial axis.
 struct ConvOptions {
   std::int64_t stride = 1, padding = 0, dilation = 1, groups = 1;  // as in convolution.h
   bool bias = true;                                                // adds a bias for each channel
@@ -91,7 +93,8 @@ struct LayerNorm : Module {
   explicit LayerNorm(double epsilon = 1e-5);
 };
 
-// In training, sets a share `rate` of the elements to 0 and scales the others so that the mean stays.
+// In training, sets each element to 0 with probability `rate`, and multiplies the others by 1 / (1 - rate). Their
+// expected values thus stay the same.
 struct Dropout : Module {
   explicit Dropout(double rate = 0.5);
 };
@@ -99,12 +102,13 @@ struct Dropout : Module {
 // Options of Embedding.
 struct EmbeddingOptions {
   Initializer weight = normal(0.01);  // of the weight (rows, width)
-  // The gradient is of the rows in x alone. A Tape gives it by watch_sparse(). A Trainer trains the weight as a
-  // row-sparse table of its store.
+  // The gradient holds only the rows that x names. Tape::watch_sparse() watches such a weight. A Trainer trains the
+  // weight as a row-sparse table of its store.
   bool sparse_grad = false;
   DType dtype = DType::kFloat32;  // or float64, without sparse_grad
 };
-// A vector of `width` numbers for each class number in x, which may be of any type and shape: (...) gives (..., width).
+// Gives a trained vector of `width` numbers for each class number in x: x (...) gives (..., width). Numbers of other
+// types than int32 and int64 are cast to int32.
 struct Embedding : Module {
   Embedding(std::int64_t rows, std::int64_t width, const EmbeddingOptions& options = {});
 };
@@ -126,11 +130,12 @@ struct SelfAttention : Module {
 
 // Options of recurrent layers.
 struct RecurrentOptions {
-  int layers = 1;                           // one on the other
-  bool bidirectional = false, bias = true;  // runs over the steps in both directions, too; adds biases
+  int layers = 1;                           // how many; each takes the states of the one before
+  bool bidirectional = false, bias = true;  // runs over the steps in both directions; adds biases
 };
-// Recurrent networks: x (steps, examples, width) gives the states (steps, examples, hidden) of the last layer, which
-// begin with zeros. If bidirectional, the states of both directions stand side by side: (steps, examples, 2 hidden).
+// Recurrent networks: x (steps, examples, width) gives the states (steps, examples, hidden) of the last layer. The
+// initial states are zeros. If bidirectional, the states of both directions stand side by side: (steps, examples, 2
+// hidden).
 struct Rnn : Module {
   explicit Rnn(std::int64_t hidden, const RecurrentOptions& options = {});
 };

@@ -1,7 +1,7 @@
 #pragma once
 // Networks of the literature. Those for images take (examples, channels, height, width) and give scores (examples,
-// classes). Sizes of inputs are inferred at the first call, so images may have any size that the network's strides do
-// not use up. Numbers of parameters are for the images and classes of the paper.
+// classes). Sizes of inputs are inferred at the first call, so images may have any size that is large enough for the
+// network's strides. Numbers of parameters are for the images and classes of the paper.
 
 #include <paceline/catalog.h>
 #include <paceline/module.h>
@@ -25,11 +25,11 @@ struct LanguageModel {
   std::int64_t width = 128;  // numbers that stand for a symbol; the LSTM's states have as many
   int layers = 4;            // of attention, or of the LSTM
   int heads = 4;             // of each attention layer
-  double dropout = 0;        // the rate behind each layer
+  double dropout = 0;        // the rate behind the attention and the dense part of each layer; behind the whole LSTM
   bool sparse_grad = false;  // EmbeddingOptions::sparse_grad
 };
-// Language models: numbers of symbols (examples, steps) give scores of the next ones (examples, steps, symbols). The
-// first has pre-norm blocks as in GPT-2 (Radford et al. 2019), with ReLU.
+// Language models. They take the numbers of symbols (examples, steps) and give scores of the next symbols (examples,
+// steps, symbols). causal_transformer() has pre-norm blocks as in GPT-2 (Radford et al. 2019), with ReLU.
 Module causal_transformer(const LanguageModel& how);
 Module lstm_language_model(const LanguageModel& how);
 

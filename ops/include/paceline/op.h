@@ -24,7 +24,7 @@ struct ArraySpec {
 
 // A call of an operator, as its gradient sees it. Arrays that the OpDef does not save are none.
 struct OpCall {
-  const OpDef* op = nullptr;                   // of which operator
+  const OpDef* op = nullptr;                   // the operator
   std::vector<NDArray> inputs;                 // an optional input that was not given is none
   std::vector<NDArray> outputs;                // visible outputs, then auxiliary ones
   std::vector<ArraySpec> input_specs;          // of every input, saved or not
@@ -48,7 +48,7 @@ using AttributeText = std::vector<std::pair<std::string, std::string>>;
 // threads.
 class OpDef {
  public:
-  // What rules are given and give; the functions below explain them.
+  // The types of the rules. The functions below that take the rules explain them.
   using InferRule = std::function<std::vector<ArraySpec>(const std::vector<NDArray>& inputs, const void* attributes)>;
   using Forward = std::function<std::vector<NDArray>(const std::vector<NDArray>& inputs, const void* attributes)>;
   using GradientRule =
@@ -65,38 +65,40 @@ class OpDef {
     default_attributes_ = std::make_shared<Attributes>();
     return std::move(*this);
   }
-  // Add an input, in order. An optional one may be none: the kernel then gets the others only. The kernel writes
-  // mutated ones, as batch norm's running statistics: it gets them as further outputs, after the auxiliary ones.
+  // Add an input, in order. An optional input may be none; the kernel then gets the other inputs only. The kernel
+  // writes into a mutated input, for instance the running statistics of batch norm. It gets this input once more as an
+  // output, after the auxiliary outputs. A mutated input must be contiguous.
   OpDef input(std::string name) &&;
   OpDef optional_input(std::string name) &&;
   OpDef mutated_input(std::string name) &&;
   OpDef variadic(std::string name) &&;             // takes any number of inputs, at least one
-  OpDef output(std::string name) &&;               // adds an output; without any there is one, "out"
+  OpDef output(std::string name) &&;               // adds an output; without any there is one, which has no name
   OpDef auxiliary_output(std::string name) &&;     // adds an output for the gradient, which invoke() does not return
   OpDef saves_inputs(std::vector<int> which) &&;   // keeps these inputs for the gradient, by index
   OpDef saves_outputs(std::vector<int> which) &&;  // keeps these outputs, the visible ones first
   // Shapes and types of visible, then of auxiliary outputs. The rule throws InvalidArgument "[name] ..." on wrong
   // inputs.
   OpDef infer(InferRule rule) &&;
-  // The computation is one of three. First, a kernel over inputs and outputs, with bytes of workspace. All arrays are
-  // row-major (invoke() copies others), unless elementwise() or channels_last() is said.
+  // The computation has one of three forms. First, a kernel over inputs and outputs, with a workspace of so many bytes.
+  // All arrays are row-major (invoke() copies others), unless elementwise() or channels_last() was called.
   OpDef cpu(KernelFunction function) &&;
   OpDef cuda(KernelFunction function) &&;
   OpDef workspace(WorkspaceRule bytes) &&;
-  // The kernel works place by place (Kernel::elementwise), and takes inputs of any strides. Dense inputs of one shape
-  // and one order of axes give outputs in that order; beside broadcast inputs, only the order of channels_last() is
-  // kept. On CUDA devices one input of at least four axes with that order is enough.
+  // The kernel works place by place (Kernel::elementwise), and takes inputs of any strides. Where all inputs have the
+  // result's shape and are dense in one order of axes, the outputs have this order. Otherwise they are row-major. On
+  // CUDA devices the order of channels_last() is kept in two more cases: beside broadcast inputs, and where one input
+  // of the result's shape and of at least four axes has it.
   OpDef elementwise() &&;
   // On CUDA devices the kernel also takes arrays (n, channels, sizes...) whose channels are last in memory. Where one
-  // input is so, all inputs and outputs of at least three axes are. All others are row-major.
+  // input has this order, the kernel gets all inputs and outputs of at least three axes in it. Others are row-major.
   OpDef channels_last() &&;
   // Second, a function over arrays, which is not recorded. It may return an input or write into it.
   OpDef forward(Forward function) &&;
   // Third, a function over arrays that is recorded call by call, so it needs no gradient: views and compositions.
   OpDef composed_of(Forward function) &&;
-  // Gradients with respect to each input, in order; none where there is none. The rule calls operators, so one rule
-  // serves every device. `output_gradients` has an entry for each visible output; none means zero. An operator without
-  // a rule is not differentiable: its outputs have no gradient.
+  // The rule returns a gradient with respect to each input, in order. An input without a gradient gets none. The rule
+  // calls operators, so one rule serves every device. `output_gradients` has an entry for each visible output; none
+  // means zero. Outputs of an operator have no gradient if it has neither a rule nor composed_of().
   OpDef gradient(GradientRule rule) &&;
   OpDef text(TextRule rule) &&;  // how attributes are shown
 
@@ -107,7 +109,8 @@ class OpDef {
     bool optional = false;  // may be none
     bool mutated = false;   // is written
   };
-  // What was said by the functions above.
+  // What the functions above have set. has_kernel() is also true for a function over arrays. works_in_place() is true
+  // for element-wise operators with one output.
   const std::vector<Input>& inputs() const { return inputs_; }
   bool is_variadic() const { return variadic_; }
   const std::vector<std::string>& outputs() const { return outputs_; }
@@ -156,9 +159,9 @@ NDArray invoke(const OpDef& op, std::vector<NDArray> inputs, Attributes attribut
 
 // Overwrites the first input with the result of an element-wise operator, and returns it. The input may be a view of
 // any strides without broadcasting. Other inputs are read as they were before, whatever memory they share with it. A
-// Tape differentiates through the write; where an earlier call needs the old contents, backward() says so. Throws
-// InvalidArgument "[name] ..." where a Tape watches the first input, where the result has another shape or type, and
-// where the operator is not element-wise.
+// Tape differentiates through the write. Where the gradient of an earlier call needs the old contents, backward()
+// throws InvalidArgument. Throws InvalidArgument "[name] ..." where a Tape watches the first input, and where the
+// result has another shape or type. Throws it also where the operator is not element-wise with one output.
 NDArray invoke_in_place(const OpDef& op, std::vector<NDArray> inputs, std::shared_ptr<const void> attributes = nullptr);
 
 // The same with attributes of that type.

@@ -1,5 +1,6 @@
 #pragma once
-// Arrays from their parts, for the modules above: other kinds of memory, foreign memory of any device, arbitrary views.
+// Builds arrays from their parts, for the modules above. They may lie in other kinds of memory, in memory that the
+// caller provides, or be arbitrary views.
 
 #include <paceline/detail/device_runtime.h>
 #include <paceline/ndarray.h>
@@ -14,12 +15,12 @@ class ArrayBuilder {
   static NDArray allocate(const Shape& shape, DType dtype, Device device, detail::MemoryKind kind,
                           Engine& engine = default_engine());
 
-  // The same in host memory for copies from and to `device`: pinned where it is an accelerator, unless there is a
-  // shared heap, which peers read in place.
+  // Uninitialised and row-major in host memory, for copies from and to `device`. The memory is pinned if `device` is an
+  // accelerator. With a shared heap it is not pinned, because peers read that heap in place.
   static NDArray host_side(const Shape& shape, DType dtype, Device device, Engine& engine = default_engine());
 
-  // Dense row-major over memory of `device` that `owner` keeps alive, with a variable of its own. This is how several
-  // arrays lie side by side in one arena: `owner` is (or holds) the arena.
+  // A row-major array over memory of `device`, with a variable of its own. `owner` keeps the memory alive. Several
+  // arrays can thus lie side by side in one arena, if `owner` is (or holds) the arena.
   static NDArray wrap(void* memory, const Shape& shape, DType dtype, Device device, std::shared_ptr<void> owner,
                       Engine& engine = default_engine());
 
@@ -29,11 +30,12 @@ class ArrayBuilder {
                       DType dtype);
 
   static const std::shared_ptr<detail::Storage>& storage(const NDArray& array) { return array.storage_; }
-  // As NDArray::data(), also on threads that run some task: for code that fills a new array or only wants the address.
+  // The address of the first element. Unlike NDArray::data(), it does not check that a task has declared the array. It
+  // is for code that fills a new array or needs only the address.
   static void* data(const NDArray& array);
   static std::int64_t offset(const NDArray& array) { return array.offset_; }
 
-  // The same elements, for which a Recorder sees a constant; so are views of it.
+  // The same elements as a constant, through which a Recorder follows no gradient. Views of it are constants too.
   static NDArray stopped(NDArray array) {
     array.stopped_ = true;
     return array;

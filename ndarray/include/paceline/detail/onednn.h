@@ -17,12 +17,13 @@ inline const dnnl::engine& cpu_engine() {
   return engine;
 }
 
-// The primitives of one thread with their arguments, made from a Key each, so that nothing is created or locked in the
-// steady state; the one used last in front.
+// Keeps the primitives of one thread with their arguments. Each is made from a Key. A primitive that exists is found
+// without creating or locking anything. The primitive used last is at the front.
 template <class Key, class Primitive>
 class PrimitiveCache {
  public:
-  // Null where oneDNN has no code for the key. `name` is for errors.
+  // The primitive of the key, which is made where it does not exist. Null where oneDNN has no code for the key. `name`
+  // is for errors.
   Primitive* find(const char* name, const Key& key) {
     for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
       if (!(entry->first == key)) continue;
