@@ -46,8 +46,9 @@ class Exchange {
       : curl_(curl), handle_(handle), request_(request), tick_(tick) {}
 
   static std::size_t header(char* bytes, std::size_t one, std::size_t count, void* self) {
-    static_cast<Exchange*>(self)->take_header({bytes, one * count});
-    return one * count;
+    auto& exchange = *static_cast<Exchange*>(self);
+    exchange.guarded([&] { exchange.take_header({bytes, one * count}); });
+    return exchange.thrown_ ? 0 : one * count;
   }
   static std::size_t body(char* bytes, std::size_t one, std::size_t count, void* self) {
     auto& exchange = *static_cast<Exchange*>(self);

@@ -22,7 +22,8 @@ class TableRows {
   // The bytes of a row.
   virtual void read(std::int64_t row, std::string& bytes) const = 0;
   virtual void each(const std::function<void(std::int64_t row, std::string_view bytes)>& body) const = 0;
-  // The words of a row, one for each column, without space around them. Throws Corrupt with the reason alone.
+  // The words of a row, one for each column; those of CSV and TSV without the space around them. Throws Corrupt. Its
+  // message gives the reason only; the caller adds file and row.
   virtual void parse(std::string_view bytes, std::vector<std::string>& words) const = 0;
   virtual std::string identity() const = 0;
 };
