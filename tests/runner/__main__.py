@@ -150,6 +150,9 @@ def main():
             recorder=recorder,
             over=lambda: (deadline and time.monotonic() > deadline) or (options.stop and report.failures()),
         )
+    except KeyboardInterrupt:
+        report.summary(left_out, len(tests) * options.repeat - len(report.outcomes))
+        raise
     finally:
         if load:
             if load.poll() is not None:
