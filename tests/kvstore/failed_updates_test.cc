@@ -79,6 +79,27 @@ TEST(FailedUpdate, LeavesTheOtherRowsOfAPushAlone) {
   EXPECT_EQ(weights, (std::vector<float>{0, 1}));
 }
 
+TEST(FailedUpdate, APushOfAnEarlierIncarnationLeavesTheLaterOnesWindowAlone) {
+  constexpr WorkerIncarnation kLater{kWorker.worker, kWorker.incarnation + 1};
+  const float zero = 0;
+  const std::vector<std::pair<SliceInfo, const void*>> slices{{SliceInfo{"a", 0, 1, DType::kFloat32}, &zero}};
+  DensePartition dense(0, slices);
+  const TableSpec spec = table_of(10, 1, "zeros");
+  RowPartition rows(spec, TableLayout(spec, 1), 0);
+  const auto expect_refusal = [&](auto& partition, auto push) {
+    push.from = kLater;
+    push.sequence = 1;
+    partition.apply(push);
+    push.from = kWorker;
+    push.sequence = 2;
+    EXPECT_THAT(error_of_call([&] { partition.apply(push); }), HasSubstr("has returned since this push was sent"));
+    EXPECT_TRUE(partition.is_taken(kLater, 1));
+    EXPECT_FALSE(partition.is_taken(kLater, 2));
+  };
+  expect_refusal(dense, PushEntry());
+  expect_refusal(rows, RowPushEntry());
+}
+
 // Though the next round is applied, and nobody has asked for the weights between the two.
 TEST(FailedRound, IsHeardByAllWhoContributed) {
   for (const bool rows : {false, true}) {

@@ -37,6 +37,8 @@ void RowPartition::expect_contribution(const WorkerIncarnation& from, std::uint6
 void RowPartition::apply(RowPushEntry& entry, const RowAnswer* answer) {
   Worker& worker = workers_[entry.from.worker];
   if (worker.taken.renew(entry.from.incarnation)) worker.rounds = worker.call = 0;
+  require(worker.taken.incarnation == entry.from.incarnation, "worker ", entry.from.worker,
+          " has returned since this push was sent");
   worker.taken.window.take(entry.sequence);
   std::exception_ptr failure;
   if (entry.verdict != Verdict::kApplied) {

@@ -41,14 +41,15 @@ inline std::size_t row_bytes(const TableSpec& table) {
 std::string describe(const TableSpec& table);  // "float32 (1000, 64) of zeros"
 bool same_table(const TableSpec& a, const TableSpec& b);
 
-// Throws Corrupt for an unknown type, and otherwise as check_table().
+// Throws Corrupt for a type other than float32 and float64. Otherwise throws as check_table() does.
 TableSpec parse_table(const wire::DeclareTable& message);
 void write_table(const TableSpec& table, wire::DeclareTable* message);
 
 // Computes the value of a row before its first update.
 class RowInitializer {
  public:
-  // For an unknown name or key, throws InvalidArgument listing the known ones.
+  // Throws InvalidArgument for an unknown initializer or option, and lists the known ones. Throws it for a wrong value
+  // of an option, too.
   explicit RowInitializer(const TableSpec& table);
   // Writes `width` elements.
   template <class T>
