@@ -81,7 +81,9 @@ void OutputFile::flush() {
     const ssize_t put = ::write(descriptor_, buffer_.data() + done, buffer_.size() - done);
     if (put < 0) {
       if (errno == EINTR) continue;
-      throw_io_error("write", path_, errno);
+      const int error = errno;
+      buffer_.erase(0, done);  // another attempt goes on behind them
+      throw_io_error("write", path_, error);
     }
     done += static_cast<std::size_t>(put);
   }
@@ -89,7 +91,7 @@ void OutputFile::flush() {
 }
 
 void OutputFile::close(Sync sync) {
-  if (descriptor_ < 0) return;
+  if (descriptor_ < 0 && buffer_.empty()) return;
   flush();
   if (sync == kSync && fsync(descriptor_) != 0 && errno != EINVAL) throw_io_error("write", path_, errno);
   const int descriptor = descriptor_;

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <exception>
 
 #include "file.h"
 #include "frame.h"
@@ -105,6 +106,7 @@ using io::FrameError;
 
 struct RecordWriter::State {
   explicit State(const std::string& path) : file(path) {}
+  const int exceptions = std::uncaught_exceptions();
 
   void append(std::string_view bytes) {
     file.append(bytes);
@@ -124,6 +126,7 @@ struct RecordWriter::State {
 
 RecordWriter::RecordWriter(const std::string& path) : state_(std::make_unique<State>(path)) {}
 RecordWriter::~RecordWriter() {
+  if (std::uncaught_exceptions() > state_->exceptions) return;  // what is written will not be used
   try {
     state_->file.close(io::OutputFile::kNoSync);
   } catch (const Error& error) {

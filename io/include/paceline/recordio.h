@@ -34,7 +34,9 @@ class RecordWriter {
  public:
   // Begins a new file; an existing one is replaced.
   explicit RecordWriter(const std::string& path);
-  ~RecordWriter();  // writes what is buffered; logs an error instead of throwing it
+  // Writes what is buffered, unless an exception unwinds the stack. Logs an error instead of throwing it, and does not
+  // make the file durable; close() does both.
+  ~RecordWriter();
   RecordWriter(const RecordWriter&) = delete;
   RecordWriter& operator=(const RecordWriter&) = delete;
 
