@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
-#include <string_view>
+#include <string>
 #include <thread>
 
 #include "program.h"
@@ -57,6 +57,16 @@ std::string text_of(const Task& task, const nn::TrainerReport& report) {
 void slow_down(const nn::Module& net, Clock::time_point began) {
   for (const auto& parameter : net.parameters()) parameter->value.wait();
   std::this_thread::sleep_for((FLAGS_slow_factor - 1) * (Clock::now() - began));
+}
+
+// Is this process alone, or the worker with task number 0, which gets rank 0? Without task numbers nobody is.
+bool leads_at_first() {
+  const auto text = [](const char* variable) {
+    const char* const value = std::getenv(variable);
+    return std::string(value ? value : "");
+  };
+  const std::string role = text("DMLC_ROLE"), task = text("DMLC_TASK_ID");
+  return role.empty() || (role == "worker" && !task.empty() && task.find_first_not_of('0') == std::string::npos);
 }
 
 class Run {
@@ -175,10 +185,8 @@ class Run {
 void train_or_evaluate(const Task& task) {
   require(FLAGS_slow_factor >= 1, "--slow_factor is ", FLAGS_slow_factor, ", expected at least 1");
   if (FLAGS_evaluate.empty()) {
-    // Worker 0 writes the checkpoint. It fails before the job begins, so that the job does not begin without it.
-    const char* const number = std::getenv("DMLC_TASK_ID");
-    if (!FLAGS_checkpoint.empty() && (!number || std::string_view(number) == "0"))
-      require_folder("checkpoint", FLAGS_checkpoint);
+    // Before the process joins, so that a job does not begin without the worker that writes its checkpoints.
+    if (!FLAGS_checkpoint.empty() && leads_at_first()) require_folder("checkpoint", FLAGS_checkpoint);
     return Run(task).train();
   }
   require_readable("evaluate", FLAGS_evaluate);
