@@ -5,6 +5,7 @@ folder of the source tree that holds tests (tests/launch, ops/softmax). Results 
 """
 
 import argparse
+import contextlib
 import fnmatch
 import os
 import pathlib
@@ -151,7 +152,8 @@ def main():
             over=lambda: (deadline and time.monotonic() > deadline) or (options.stop and report.failures()),
         )
     except KeyboardInterrupt:
-        report.summary(left_out, len(tests) * options.repeat - len(report.outcomes))
+        with contextlib.suppress(OSError):
+            report.summary(left_out, interrupted=True)
         raise
     finally:
         if load:

@@ -53,7 +53,7 @@ class Report:
         """Outcomes that decide: what failed and is not in quarantine."""
         return [o for o in self.outcomes if o.result == "failed" and self.quarantine_reason(o.name) is None]
 
-    def summary(self, left_out, not_started=0):
+    def summary(self, left_out, not_started=0, interrupted=False):
         """The closing lines; the last one is `PRESET: N passed, N failed, N skipped`."""
         self._clear()
         slowest = sorted(self.outcomes, key=lambda outcome: -outcome.wall)[:SLOWEST]
@@ -80,6 +80,8 @@ class Report:
             line += f", {len(quarantined)} in quarantine of which {bad} failed"
         if not_started:
             line += f", {not_started} not started"
+        if interrupted:
+            line += "; interrupted before the end"
         print(line, flush=True)
 
     def write_junit(self, path):
