@@ -91,7 +91,7 @@ std::vector<Split> splits_of(const std::string& list) {
     total += split.share;
     whole_parts = whole_parts && split.share >= 1;
   }
-  require(splits.empty() || whole_parts || std::abs(total - 1) < 1e-3, "the shares of --split add up to ", total,
+  require(splits.empty() || whole_parts || std::abs(total - 1) < 2e-3, "the shares of --split add up to ", total,
           ", expected 1: every entry belongs to one of the sets");
   return splits;
 }

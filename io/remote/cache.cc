@@ -182,8 +182,9 @@ bool ShardCache::drop(const std::string& key) {
 
 std::string ShardCache::no_room_for(const Wanted& shard) const {
   std::uint64_t used = 0;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder_))
-    if (entry.is_directory()) used += bytes_of(entry.path());
+  std::error_code gone;  // a message that counts too little is better than none
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, gone))
+    if (entry.is_directory(gone)) used += bytes_of(entry.path());
   return str("the cache ", folder_, " on host ", host_name(), " may hold ", most_bytes(used),
              " bytes, shards in use have ", used, " of them, and the next one needs ", shard.most_bytes(),
              "; give it more (PACELINE_CACHE_SIZE), or pack smaller shards");

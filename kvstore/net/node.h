@@ -55,7 +55,7 @@ class Request {
   PeerId from() const;
   std::uint64_t incarnation() const;
   void reply(Message answer) const;
-  // The sender's callback gets an Error of the same class and text.
+  // The sender's callback gets an Error with the same text, and of the same class if refusal.cc knows the class.
   void refuse(const std::exception& reason) const;
 
  private:
@@ -67,10 +67,11 @@ class Request {
 class Node {
  public:
   struct Handlers {
-    // Handles a request from a peer of this job. Must not block. Handlers run one at a time, on threads of the Node or
-    // on threads that wait for an engine (receive_while_waiting()). Requests of one peer come in the order sent, except
-    // for repetitions. A request may come again after it was answered, if the answer was lost. Handlers must therefore
-    // be idempotent or recognise repetitions. A repetition of a request that is still unanswered is not delivered.
+    // Handles a request from a peer of this job. Must not block. Handlers run one at a time. They run on threads of the
+    // Node, on threads that wait for an engine (receive_while_waiting()), or in a call of ended() or close(). Requests
+    // of one peer come in the order sent, except for repetitions. A request may come again after it was answered, if
+    // the answer was lost. Handlers must therefore be idempotent or recognise repetitions. A repetition of a request
+    // that is still unanswered is not delivered.
     std::function<void(Request)> on_request;
     // Called when the roster has changed, or when failure() was set.
     std::function<void(const Roster&)> on_roster;
@@ -84,9 +85,9 @@ class Node {
   // Calls close().
   ~Node();
   // Disconnects. To peers this looks like a crash unless leave() was called. Unanswered requests of this process fail
-  // with NetworkError. No handler runs afterwards. Handlers that run meanwhile may use the Node, so an owner whose
-  // handlers use it closes it first and destroys it later. A later call does nothing; two threads must not call it at
-  // once.
+  // with NetworkError. No handler runs afterwards. Handlers that run meanwhile may use the Node. An owner whose
+  // handlers use the Node must therefore call close() before it destroys the Node. A later call does nothing; two
+  // threads must not call it at once.
   void close();
 
   // Blocks until every process of the job has joined. rank() and roster() are known afterwards. Throws Timeout if the
@@ -109,7 +110,7 @@ class Node {
   Roster roster() const;
 
   // Sends a request to a peer (the scheduler is PeerId{Role::kScheduler, 0}), without waiting for the answer. Returns a
-  // number for cancel(). Thread-safe. If the request or its answer is lost, it is sent again. Frames are shared, not
+  // number for cancel(). Thread-safe. If the request or its answer is lost, the Node asks again. Frames are shared, not
   // copied. `on_reply` runs as handlers do. It gets the answer, or an error if the peer refuses the request. It gets a
   // NetworkError if the peer is lost or has left, or if this process was declared lost. The log names a peer from time
   // to time that is alive but slow to answer.
@@ -130,15 +131,15 @@ class Node {
   // Tells the Node that training has come to `step`. Fault plans refer to steps. The scheduler's log shows the step of
   // a worker that others wait for.
   void reached(std::uint64_t step);
-  // Sets a function that returns for how many seconds this process has waited for others without a request, or 0 if it
-  // does not wait. Call it once.
+  // Sets a function for waits during which no request is unanswered, such as those in mode ring. The function returns
+  // for how many seconds this process has waited for others, or 0 if it does not wait. Call set_waiting() once.
   void set_waiting(std::function<double()> seconds_waiting);
 
-  // The number of malformed messages that were dropped.
+  // The number of messages that were malformed, or must not come from their link.
   std::int64_t malformed() const;
 
-  // For the scheduler. Reports that the process with the launcher's task number `task` has failed. Do not call it
-  // within a handler.
+  // For the scheduler. Reports that the process with the launcher's task number `task` has ended. Do not call it within
+  // a handler.
   void ended(Role role, int task, const std::string& how);
   // Where the scheduler listens.
   const std::string& scheduler_address() const;

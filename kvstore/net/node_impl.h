@@ -58,7 +58,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   // Sends the answer to a request that arrived.
   void answer(const Request::State& state, MessageKind kind, Message message);
   std::exception_ptr failure() const;
-  // Counts a request whose body cannot be read.
+  // Makes the timer thread count a request whose body cannot be read.
   void count_malformed(const Request::State& state, const std::string& why);
 
   const ClusterConfig config_;

@@ -22,8 +22,8 @@ class FailedRounds {
   // A later round was applied. From now on only contributors to the failed round get the error.
   void recover() { last_ = false; }
 
-  // Returns the error to refuse a worker's call with; null: none. A contributor gets the error once. Every pull gets
-  // the error until a later round succeeds.
+  // Returns the error to refuse a worker's call with; null: none. The first call of each contributor gets the error.
+  // Every pull gets the error until a later round succeeds.
   std::exception_ptr hear(const WorkerIncarnation& from, bool pulls) {
     const auto found = unheard_.find(from.worker);
     const bool contributed = found != unheard_.end() && found->second == from.incarnation;

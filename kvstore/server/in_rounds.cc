@@ -1,6 +1,6 @@
 // Rounds of slices. Round r holds the pushes of the workers' step r. It closes when the mode says so, and does not wait
-// for a worker inside a barrier. The clocks show which rounds have passed without contributions. The next push tells
-// the partition about these rounds.
+// for a worker inside a barrier. The clocks show which rounds have passed without contributions. The next push, or a
+// SkipEntry, tells the partition about these rounds.
 #include <paceline/error.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ class InRounds final : public RoundSequencer {
   void answer_asking(ServedPartition& partition, std::uint32_t slice) override;
 
   // Returns the first round of the slice that is not over. `round`: a round near it (round_number.h). A round without
-  // contributions is over when the clock of every worker that contributes is above it.
+  // contributions is over when the clock of every running worker is above the round's number.
   std::uint64_t next_round(const DensePartition& state, std::uint32_t slice, std::uint64_t round) const;
   enum class Begun { kDone, kNeedless, kFailed };
   // Turns the complete proposals of the oldest round into an agreement. Returns kNeedless if the codec has one round of

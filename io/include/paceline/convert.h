@@ -61,11 +61,11 @@ struct ConvertReport {
 
 // Converts the source. Shards and manifests get their names at the end, all together; an older data set of the name is
 // replaced. Until then finished shards lie in the folder PREFIX.converting. Where a run was killed, the next one with
-// the same source and options goes on from there, and ends with the same bytes. A run with another source or other
-// options removes what is there and begins anew. The folder stays, with its finished shards, after a kill, an IoError
-// while shards are written, or a failed rename. Every other end of a run removes it. Throws IoError. Throws
-// InvalidArgument for impossible options and for a shard whose entries are all bad. Throws Corrupt for bad entries
-// without skip_bad, or for more than bad_limit.
+// the same source and options goes on from there, and ends with the same bytes. A run with another source, shards,
+// shuffle, seed or splits removes what is there and begins anew. With a finished shard in it, the folder stays after a
+// kill, an IoError while shards are written, or any error while the data set gets its names. Every other end of a run
+// removes it. Throws IoError. Throws InvalidArgument for impossible options and for a shard whose entries are all bad.
+// Throws Corrupt for bad entries without skip_bad, or for more than bad_limit.
 ConvertReport convert(const std::string& prefix, const RecordSource& source, const ConvertOptions& options = {});
 
 }  // namespace paceline

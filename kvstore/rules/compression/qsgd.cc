@@ -67,8 +67,8 @@ class Qsgd final : public Codec {
              std::byte* codes) const {
     const unsigned sign = 1u << (bits_ - 1), per_byte = 8 / bits_;
     const auto highest = static_cast<float>(levels_);
-    // For a norm below levels / 3.4e38 the quotient is infinite, and 0 times infinity is NaN. With the limit, such a
-    // bucket is sent too small, and zeros as zeros.
+    // For a norm below levels / 3.4e38 the quotient is infinite, and 0 times infinity is NaN. The limit makes the
+    // elements of such a bucket too small, but zeros stay zeros.
     const float scale = norm > 0 ? std::min(highest / norm, std::numeric_limits<float>::max()) : 0;
     std::fill_n(codes, bucket_bytes(static_cast<std::int64_t>(bucket.size())) - sizeof(float), std::byte{0});
     RandomBits bits{};

@@ -45,7 +45,7 @@ std::vector<SmallRequest> Coalescer::take() {
   requests.reserve(std::min(waiting_.begin()->second.size(), kMostRequests));
   while (!waiting_.empty() && requests.size() < kMostRequests) {
     const auto first = waiting_.begin();
-    // Only a few less urgent requests go along.
+    // Less urgent requests join only while the message has fewer than kMostLessUrgent requests.
     if (first->first < priority && requests.size() >= kMostLessUrgent) break;
     if (!requests.empty() && !fit(requests.front(), first->second.front())) break;
     requests.push_back(std::move(first->second.front()));

@@ -14,8 +14,9 @@ struct Epilogue {
   Kernel kernel{};
 };
 
-// out = epilogue(a b + bias), or a b^T with `transpose_b`. The vector `bias` is added to each row and may be none. One
-// task does all of it where types and layouts allow. The caller has checked shapes and types as kernels::gemm() does.
+// out = epilogue(a b + bias), or a b^T with `transpose_b`. The vector `bias` is added to each row and may be none.
+// With a bias, one task does all of it where types and layouts allow. The caller has checked shapes and types as
+// kernels::gemm() does.
 void gemm_bias(const NDArray& a, const NDArray& b, bool transpose_b, const NDArray& bias, const NDArray& out,
                const Epilogue& epilogue = {});
 
