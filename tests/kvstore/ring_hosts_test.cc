@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <support/cluster_in_process.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -244,10 +245,14 @@ TEST(RingHosts, GoOnAfterALoss) {
       }
     }
     ASSERT_EQ(first.size(), static_cast<std::size_t>(kElements));
-    // The last step is whole or without it. So is the step before, if no other worker had its result yet.
-    int last = kLast;
-    while (last > kLast - 2 && std::abs(first[0] - expected(last)) > 1e-9) --last;
-    for (const double w : first) ASSERT_NEAR(w, expected(last), 1e-9);
+    // Each piece of the key is with or without the last step of the worker that was killed. The same holds for the step
+    // before, if no other worker had its result yet.
+    const std::array<double, 3> possible{expected(kLast), expected(kLast - 1), expected(kLast - 2)};
+    for (const double w : first) {
+      double off = 1;
+      for (const double one : possible) off = std::min(off, std::abs(w - one));
+      ASSERT_LT(off, 1e-9) << w;
+    }
   }
 }
 
