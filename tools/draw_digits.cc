@@ -70,7 +70,7 @@ struct Stroke {
 using Glyph = std::vector<Stroke>;
 
 const std::array<std::vector<Glyph>, 10>& glyphs() {
-  static const std::array<std::vector<Glyph>, 10> kGlyphs = {{
+  static const std::array<std::vector<Glyph>, 10> all = {{
       {{{true,
          {{.55f, 0},
           {.25f, .12f},
@@ -193,7 +193,7 @@ const std::array<std::vector<Glyph>, 10>& glyphs() {
        {{true, {{.8f, .06f}, {.45f, .04f}, {.24f, .26f}, {.42f, .44f}, {.7f, .3f}, {.8f, .06f}}},
         {false, {{.8f, .06f}, {.5f, 1}}}}},
   }};
-  return kGlyphs;
+  return all;
 }
 
 // A polyline through the points: Catmull-Rom with eight steps between neighbours.
