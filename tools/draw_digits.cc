@@ -320,7 +320,7 @@ void draw(std::size_t digit, Random& random, std::uint8_t* pixels) {
   canvas.develop(random, pixels);
 }
 
-void check(const char* flag, std::int64_t count) {
+void check_count(const char* flag, std::int64_t count) {
   require(count >= 1 && count <= 10000000, "--", flag, " is ", count, ", expected 1 to 10,000,000 digits");
 }
 
@@ -353,8 +353,8 @@ int main(int argc, char** argv) {
   paceline::tools::parse_flags(paceline::kUsage, __FILE__, &argc, &argv);
   return paceline::tools::run_main("draw_digits", [] {
     paceline::require(!FLAGS_out.empty(), "--out is missing: the folder to write");
-    paceline::check("train", FLAGS_train);
-    paceline::check("test", FLAGS_test);
+    paceline::check_count("train", FLAGS_train);
+    paceline::check_count("test", FLAGS_test);
     std::error_code error;
     std::filesystem::create_directories(FLAGS_out, error);
     paceline::require(!error, "--out: cannot make the folder ", FLAGS_out, ": ", error.message());

@@ -65,6 +65,12 @@ void check_flags() {
   nn::parse_balance(FLAGS_balance);
 }
 
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
 }  // namespace
 
 int run(const Program& program, int argc, char** argv, const std::function<void()>& body) {
@@ -94,10 +100,8 @@ void require_readable(const char* flag, const std::string& path) {
   const bool elsewhere = path.find("://") != std::string::npos;  // seen when it is read
   if (elsewhere || access(path.c_str(), R_OK) == 0) return;
   const int error = errno;
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
   throw InvalidArgument(
-      str("--", flag, ": cannot open ", path, " on host ", host, ": ", std::generic_category().message(error)));
+      str("--", flag, ": cannot open ", path, " on host ", host_name(), ": ", std::generic_category().message(error)));
 }
 
 void require_folder(const char* flag, const std::string& path) {
@@ -105,9 +109,7 @@ void require_folder(const char* flag, const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (!error && access(path.c_str(), W_OK | X_OK) != 0) error = {errno, std::generic_category()};
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  require(!error, "--", flag, ": cannot write into the folder ", path, " on host ", host, ": ", error.message());
+  require(!error, "--", flag, ": cannot write into the folder ", path, " on host ", host_name(), ": ", error.message());
 }
 
 std::shared_ptr<KVStore> store_of_flags() {

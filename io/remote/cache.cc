@@ -182,9 +182,11 @@ bool ShardCache::drop(const std::string& key) {
 
 std::string ShardCache::no_room_for(const Wanted& shard) const {
   std::uint64_t used = 0;
-  std::error_code gone;  // a message that counts too little is better than none
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, gone))
-    if (entry.is_directory(gone)) used += bytes_of(entry.path());
+  try {
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder_))
+      if (entry.is_directory()) used += bytes_of(entry.path());
+  } catch (const fs::filesystem_error&) {  // other processes change the folder; the message then counts too little
+  }
   return str("the cache ", folder_, " on host ", host_name(), " may hold ", most_bytes(used),
              " bytes, shards in use have ", used, " of them, and the next one needs ", shard.most_bytes(),
              "; give it more (PACELINE_CACHE_SIZE), or pack smaller shards");

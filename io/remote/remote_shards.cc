@@ -214,11 +214,8 @@ void RemoteShards::fetch_with_patience(std::size_t shard) {
       if (!entries_[shard].used) return;
       const bool hopeless = walked_ && cache_.is_too_small_for(bytes_needed_with(shard));
       if (hopeless || ended_ || std::chrono::steady_clock::now() > give_up) {
-        try {
-          throw IoError(cache_.no_room_for(wanted(manifest_, manifest_.shards[shard])));
-        } catch (...) {  // or what looking into the folder throws
-          return settle(shard, {}, std::current_exception());
-        }
+        const std::string reason = cache_.no_room_for(wanted(manifest_, manifest_.shards[shard]));
+        return settle(shard, {}, std::make_exception_ptr(IoError(reason)));
       }
     }
     if (!std::exchange(told, true)) LOG(WARNING) << name_ << ": waits for room in the cache, which other processes use";

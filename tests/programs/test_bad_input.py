@@ -121,7 +121,8 @@ class CommandLine(BadInput):
             ("--schedule", "never"): ("unknown schedule 'never'", "constant linear"),
             ("--epochs", "many"): ("--epochs is 'many', expected int32: passes",),
             ("--epochs",): ("--epochs needs a value: passes",),
-            ("--epochs", "0"): ("at least 1",),
+            ("--epochs", "0"): ("--epochs is 0, expected at least 1",),
+            ("--batch_size", "0"): ("--batch_size is 0, expected at least 1",),
             ("--lr", "-1"): ("lr is -1",),
         }
         for arguments, words in cases.items():
@@ -133,6 +134,12 @@ class CommandLine(BadInput):
         for flag, code in (("--test", 2), ("--trace", 1)):
             with self.subTest(flag):
                 self.assert_one_clear_sentence(self.mnist(*train, flag, "nowhere/it"), "nowhere/it", code=code)
+
+    def test_a_checkpoint_that_cannot_be_written(self):
+        """A file is where the folder would be."""
+        train = data_folder() / "train.manifest"
+        ended = self.mnist("--train", train, "--epochs", 1000, "--checkpoint", train / "ckpt")
+        self.assert_one_clear_sentence(ended, "--checkpoint: cannot write into the folder", "Not a directory", code=2)
 
     def test_a_device_that_is_not_there(self):
         train = ("--train", data_folder() / "train.manifest")

@@ -303,10 +303,15 @@ class Planned(Faults):
         self.assert_nothing_survives()
 
     def test_a_wrong_plan_starts_nothing(self):
-        ended = self.run_plan("drop 0.1\nkil worker0 at step 3\n")
-        self.assertEqual(ended.code, 2, ended)
-        self.assertIn("'kil worker0 at step 3': no fault is called 'kil'", ended.err)
-        self.assertNotIn("[scheduler", ended.err)
+        for plan, words in (
+            ("drop 0.1\nkil worker0 at step 3\n", "'kil worker0 at step 3': no fault is called 'kil'"),
+            ("kill worker7 at step 3", "'kill worker7 at step 3': there is no worker7; the job has 2 workers"),
+        ):
+            with self.subTest(plan):
+                ended = self.run_plan(plan)
+                self.assertEqual(ended.code, 2, ended)
+                self.assertIn(words, ended.err)
+                self.assertNotIn("[scheduler", ended.err)
 
 
 class WithoutLauncher(Faults):
