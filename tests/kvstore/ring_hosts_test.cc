@@ -253,6 +253,9 @@ TEST(RingHosts, GoOnAfterALoss) {
       for (const double one : possible) off = std::min(off, std::abs(w - one));
       ASSERT_LT(off, 1e-9) << w;
     }
+    int borders = 0;
+    for (std::size_t i = 1; i < first.size(); ++i) borders += std::abs(first[i] - first[i - 1]) > 1e-9;
+    EXPECT_LT(borders, 7) << "a piece is not whole";
   }
 }
 
