@@ -33,10 +33,23 @@ struct RowNumbers {
   float label = 0;
 };
 
+// These options say what a schema says already.
+void refuse_beside_schema(const TableOptions& options) {
+  const auto refuse = [](bool given, const char* name) {
+    require(!given, "TableOptions::", name, " does not apply beside a schema, which says what the columns are");
+  };
+  refuse(options.label_kind != LabelKind::kAuto, "label_kind");
+  refuse(!options.categories.empty(), "categories");
+  refuse(!options.one_hot.empty(), "one_hot");
+  refuse(!options.skip.empty(), "skip");
+  refuse(!options.fill.empty(), "fill");
+}
+
 class TableSource final : public RecordSource {
  public:
   TableSource(std::unique_ptr<const TableRows> rows, const TableOptions& options)
       : rows_(std::move(rows)), options_(options) {
+    if (options.schema) refuse_beside_schema(options);
     schema_ = options.schema ? *options.schema : infer_schema(*rows_, options);
     if (options.schema && !options.label.empty()) schema_.label = options.label;
     const std::vector<std::string>& names = rows_->columns();

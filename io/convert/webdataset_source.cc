@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <unordered_map>
 #include <utility>
 
 #include "convert/packed_images.h"
@@ -131,9 +132,10 @@ struct Sample {
   std::map<std::string, Member> members;
 };
 
-// The samples of a file: members that follow each other with the same key.
+// The samples of a file, in the order of their first members. A sample is all members with the same key.
 std::vector<Sample> samples_of(const InputFile& file) {
   std::vector<Sample> samples;
+  std::unordered_map<std::string, std::size_t> places;
   for (Member& member : members_of(file)) {
     const std::size_t slash = member.name.rfind('/');
     const std::size_t begin = slash == std::string::npos ? 0 : slash + 1;
@@ -143,8 +145,11 @@ std::vector<Sample> samples_of(const InputFile& file) {
     std::string extension = member.name.substr(dot + 1);
     std::transform(extension.begin(), extension.end(), extension.begin(),
                    [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; });
-    if (samples.empty() || samples.back().key != key) samples.push_back({key, {}});
-    samples.back().members.emplace(std::move(extension), std::move(member));
+    const std::size_t place = places.emplace(key, samples.size()).first->second;
+    if (place == samples.size()) samples.push_back({key, {}});
+    const std::string name = member.name;
+    if (!samples[place].members.emplace(std::move(extension), std::move(member)).second)
+      throw Corrupt(str(file.path(), " holds the member ", name, " twice"));
   }
   return samples;
 }

@@ -82,6 +82,9 @@ TEST_P(TableTest, ASchemaOfAnotherRunGivesTheSameNumbers) {
   std::filesystem::rename(folder_ / "set.schema.json", folder_ / "people.json");
   write_all(folder_ / "more.csv", "income,city,job,age\n>50K,Oslo,clerk,1\n>50K,Rome,clerk,1\n");
   options_.table.schema = TableSchema::load(folder_ / "people.json");
+  EXPECT_THAT(error_of<InvalidArgument>([&] { csv_source({folder_ / "more.csv"}, options_); }),
+              HasSubstr("TableOptions::fill does not apply beside a schema"));
+  options_.table.fill = "";
   const RecordSourceHandle more = csv_source({folder_ / "more.csv"}, options_);
   EXPECT_THAT(error_of<Corrupt>([&] { convert(folder_ / "set", *more, kInOrder); }), HasSubstr("1 of 2 rows is bad"));
   EXPECT_THAT(read_all(folder_ / "set.bad.txt"),
@@ -435,6 +438,13 @@ TEST(WebdatasetSource, SamplesAreImagesWithLabels) {
   write_all(folder / "b.tar", tar_member("1.png", image(10)));
   EXPECT_THAT(error_of<Corrupt>([&] { webdataset_source({folder / "b.tar"}); }),
               HasSubstr("b.tar: the sample 1 has an image and no .cls"));
+  write_all(folder / "b.tar", tar_member("1.png", image(10)) + tar_member("2.png", image(20)) +
+                                  tar_member("2.cls", "0") + tar_member("1.cls", "1"));
+  convert_one(folder, webdataset_source({folder / "b.tar"}));
+  EXPECT_THAT(load_all(folder / "set.manifest").label, ElementsAre(1, 0));
+  write_all(folder / "b.tar", tar_member("1.cls", "0") + tar_member("1.png", image(10)) + tar_member("1.CLS", "1"));
+  EXPECT_THAT(error_of<Corrupt>([&] { webdataset_source({folder / "b.tar"}); }),
+              HasSubstr("holds the member 1.CLS twice"));
   write_all(folder / "b.tar", std::string(600, 'x'));
   EXPECT_THAT(error_of<Corrupt>([&] { webdataset_source({folder / "b.tar"}); }), HasSubstr("is no tar file"));
 }

@@ -57,7 +57,9 @@ enum class RowPayload {
 
 // How a table is read. Without `schema`, all rows are read to find the types and the categories of the columns.
 struct TableOptions {
-  std::optional<TableSchema> schema = {};    // none: made from the options below and from the values
+  // None: made from the options below and from the values. A schema says already what `label_kind`, `categories`,
+  // `one_hot`, `skip` and `fill` say; InvalidArgument is thrown where one of these is given beside it.
+  std::optional<TableSchema> schema = {};
   std::string label = {};                    // name of the column with the label; empty: there is none
   LabelKind label_kind = LabelKind::kAuto;   // what the labels are
   std::vector<std::string> categories = {};  // columns that hold categories though they are numbers
@@ -138,7 +140,7 @@ struct ImageSourceOptions {
 // A folder with a sub-folder for each class, an MXNet `.lst`, or MNIST's IDX file, plain or packed by gzip.
 RecordSourceHandle image_source(const std::string& path, const ImageSourceOptions& options = {});
 
-// Samples in tar files of WebDataset. A sample is a run of members with the same path up to the first dot of the name.
+// Samples in tar files of WebDataset. A sample is all members with the same path up to the first dot of the name.
 // The label of an image (.jpg, .jpeg, .png) is in `.cls`. `labels` and `root` of the options do not apply.
 RecordSourceHandle webdataset_source(const std::vector<std::string>& files, const ImageSourceOptions& options = {});
 
