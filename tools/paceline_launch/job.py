@@ -7,6 +7,7 @@ import math
 import os
 import queue
 import secrets
+import shlex
 import signal
 import threading
 import time
@@ -226,7 +227,8 @@ class Job:
         elif process.status != 0 and not self._all_ended(self.workers):
             self._fail_with(process, f"{_how(process)}, which the job cannot survive")
         elif process.role == "scheduler" and not self.listening:
-            self._fail(1, "the scheduler ended before it listened")
+            program = shlex.join(self.options.server_command)
+            self._fail(1, f"the scheduler ended before it listened: does '{program}' run paceline_server?")
         elif process.status != 0:
             self.console.say(f"{process.place} {_how(process)} after all workers had ended")
         elif self._all_ended(self.scheduler + self.servers) and not self._all_ended(self.workers):
