@@ -114,6 +114,30 @@ class Plugins(unittest.TestCase):
         self.assertLessEqual(self.plugins["mode"], listed)
 
 
+class Operators(unittest.TestCase):
+    """The functions and layers that a program can call are those of the tables."""
+
+    def test_operators(self):
+        catalogue = (SOURCE / "ops" / "CMakeLists.txt").read_text()
+        declared = set()
+        for name in re.findall(r"^add_operator\((\w+)", catalogue, re.MULTILINE):
+            header = (SOURCE / "ops" / name / f"{name}.h").read_text()
+            declared |= set(re.findall(r"^[A-Z:a-z<>]+ ([a-z]\w*[^_\W])\(", header, re.MULTILINE))
+        self.assertGreater(len(declared), 100)
+        listed = names_of(tables(section(REFERENCE, "## Operators"))[0], column=1)
+        self.assertEqual(listed, declared - {"result_type"})
+
+    def test_layers(self):
+        declared = set()
+        for name in ("layers", "parallel", "loss", "initializer"):
+            header = (SOURCE / f"nn/include/paceline/{name}.h").read_text()
+            declared |= set(re.findall(r"^struct (\w+) : Module", header, re.MULTILINE))
+            declared |= set(re.findall(r"^(?:NDArray|Loss|Initializer) (\w+)\(", header, re.MULTILINE))
+        listed = names_of(tables(section(REFERENCE, "## Layers"))[0], column=1)
+        models = {"mlp", "lenet", "causal_transformer", "lstm_language_model", "catalog"}
+        self.assertEqual(listed - models, declared)
+
+
 class Launcher(unittest.TestCase):
     def test_options(self):
         """Each option of the launcher has a row."""
