@@ -16,7 +16,7 @@ from pages import REFERENCE, SOURCE, code_in, names_of, section, tables  # noqa:
 from support import LAUNCHER, ProgramTest, data_folder, program  # noqa: E402
 
 SERVERS = ("--server-command", program("paceline_server"))
-RUN_HERE = {"first", "train", "evaluate", "finetune", "table"}  # what the classes below run
+RUN_HERE = {"first", "train", "evaluate", "predict", "finetune", "table"}  # what the classes below run
 
 
 def blocks(page, language):
@@ -76,6 +76,8 @@ class Tutorial(ProgramTest):
         train, test = data_folder() / "train.manifest", data_folder() / "test.manifest"
         found = self.accuracies(self.run_program(program("page_train"), "local", train, test, 10, 2))
         self.assertEqual(len(found), 2)
+        wrong = self.run_program(program("page_train"), "local", train, test, "ten", 2)
+        self.assert_one_clear_sentence(wrong, "option CLASSES=ten is not a whole number", code=1)
         ended = self.run_program(program("page_train"), "local", train, test, 10, 3)
         self.assertIn("resumed after epoch 2", ended.out)
         (last,) = self.accuracies(ended)
@@ -84,6 +86,14 @@ class Tutorial(ProgramTest):
         ended = self.run_program(program("page_evaluate"), "ckpt", test, 10)
         self.assertEqual(ended.code, 0, ended)
         self.assertRegex(ended.out, rf"accuracy {last}, loss \S+, of 1000 images\n(image \d: class \d\n){{5}}")
+
+        said = re.findall(r"image \d: class (\d)", ended.out)
+        self.assertEqual(self.run_program(program("rec"), "extract", "images", test).code, 0)
+        paths = [line.split("\t")[-1] for line in (self.folder / "images" / "extracted.lst").read_text().splitlines()]
+        images = [str(pathlib.Path("images", path)) for path in paths[:5]]
+        ended = self.run_program(program("page_predict"), "ckpt", train, 10, *images)
+        self.assertEqual(ended.code, 0, ended)
+        self.assertEqual(re.findall(r"class (\d)", ended.out), said, ended)
 
         ended = self.run_program(program("page_finetune"), "local", "ckpt", train, 10)
         self.assertEqual(ended.code, 0, ended)
