@@ -8,9 +8,10 @@
 namespace paceline {
 
 void Outbox::submit(int priority, std::size_t bytes, Message request, Node::ReplyHandler on_reply) {
+  auto sent = std::make_shared<Sent>(Sent{{}, bytes, std::move(on_reply)});
   {
     Lock lock(mutex_);
-    heap_.push_back({priority, submitted_++, bytes, std::move(request), std::move(on_reply)});
+    heap_.push_back({priority, submitted_++, std::move(request), std::move(sent)});
     credit_.submitted(bytes);
     std::push_heap(heap_.begin(), heap_.end());
   }
@@ -20,7 +21,7 @@ void Outbox::submit(int priority, std::size_t bytes, Message request, Node::Repl
 void Outbox::pump() {
   mutex_.lock();
   while (!pumping_ && !heap_.empty()) {
-    const std::size_t bytes = heap_.front().bytes;
+    const std::size_t bytes = heap_.front().sent->bytes;
     if (!closed_ && bytes > 0 && under_way_ > 0 && under_way_ + bytes > credit_.bytes()) break;
     std::pop_heap(heap_.begin(), heap_.end());
     Entry entry = std::move(heap_.back());
@@ -38,11 +39,11 @@ void Outbox::pump() {
 }
 
 void Outbox::send(Entry entry, bool closed) {
+  const std::shared_ptr<Sent> sent = std::move(entry.sent);
   if (closed) {
-    entry.on_reply(std::nullopt, std::make_exception_ptr(NetworkError("this process has left the job")));
+    sent->on_reply(std::nullopt, std::make_exception_ptr(NetworkError("this process has left the job")));
     return;
   }
-  const auto sent = std::make_shared<Sent>(Sent{{}, entry.bytes, std::move(entry.on_reply)});
   {
     Lock lock(mutex_);
     sent->ticket = credit_.sent(std::chrono::steady_clock::now());

@@ -38,24 +38,23 @@ class Outbox {
   void end_step();
 
  private:
-  struct Entry {
-    int priority = 0;
-    std::uint64_t number = 0;
-    std::size_t bytes = 0;
-    Message request;
-    Node::ReplyHandler on_reply;
-    // The heap's order: is this one to be sent after `other`?
-    bool operator<(const Entry& other) const {
-      if ((bytes == 0) != (other.bytes == 0)) return bytes != 0;
-      return priority != other.priority ? priority < other.priority : number > other.number;
-    }
-  };
-
-  // A request in flight. It is answered exactly once.
+  // What is left of a request when it was sent. It is answered exactly once.
   struct Sent {
     FlowWindow::Ticket ticket;
     std::size_t bytes = 0;
     Node::ReplyHandler on_reply;
+  };
+
+  struct Entry {
+    int priority = 0;
+    std::uint64_t number = 0;
+    Message request;
+    std::shared_ptr<Sent> sent;  // made by submit(), because the thread that sends must not run out of memory
+    // The heap's order: is this one to be sent after `other`?
+    bool operator<(const Entry& other) const {
+      if ((sent->bytes == 0) != (other.sent->bytes == 0)) return sent->bytes != 0;
+      return priority != other.priority ? priority < other.priority : number > other.number;
+    }
   };
 
   void pump();
