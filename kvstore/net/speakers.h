@@ -1,7 +1,7 @@
 #pragma once
-// Records on which link each process speaks. The first message that a process sends binds the process to its link. No
-// other link can then speak in the name of the process, except after bind(). Links outlive connections (transport.h),
-// so a process that reconnects keeps its link. Thread-safe.
+// Records on which link each process speaks. The first message that a process sends binds the process to its link.
+// may_speak() then refuses the process on every other link. Only bind(), forget() and closed() change a binding. Links
+// outlive connections (transport.h), so a process that reconnects keeps its link. Thread-safe.
 
 #include <paceline/mutex.h>
 #include <paceline/transport.h>
@@ -24,7 +24,7 @@ class Speakers {
   Speaks bind(std::uint64_t sender, LinkId link);
   // The link that `sender` is bound to.
   std::optional<LinkId> link_of(std::uint64_t sender) const;
-  // Removes the binding of `sender`, which is lost.
+  // Removes the binding of the process `sender`, which was declared lost.
   void forget(std::uint64_t sender);
   // Records that the link was closed. The process that spoke on it may bind to another link. may_speak() refuses what
   // still arrives from the closed link.

@@ -100,8 +100,8 @@ class DensePartition {
   // Was this push taken before? Throws InvalidArgument for an earlier incarnation, or for a sequence number that no
   // worker can have reached.
   bool is_taken(const WorkerIncarnation& from, std::uint64_t sequence) const;
-  // One more than the last step in which the worker pushed the slice, in this incarnation or a later one. 0: no such
-  // step is known. round_near() recovers the number from 32 bits, with `reference`.
+  // One more than the last step in which the worker pushed the slice for a round, in this incarnation or a later one.
+  // 0: no such step is known. round_near() recovers the number from 32 bits, with `reference`.
   std::uint64_t contributed(const WorkerIncarnation& from, std::size_t slice, std::uint64_t reference) const;
   // The open rounds of a slice. Null if no round is open and no agreement is kept.
   const SliceRounds* find_rounds(std::size_t slice) const;
@@ -142,8 +142,8 @@ class DensePartition {
     TakenPushes taken;
     std::vector<Answered> answered;                    // by slice
     std::vector<std::shared_ptr<const Codec>> codecs;  // by slice: of the last answer; empty: no answer was encoded
-    // By slice: the low bits of one more than the last step in which the worker pushed (see round_near()). Empty if
-    // there was no such step.
+    // By slice: the low bits of one more than the last step in which the worker pushed the slice for a round (see
+    // round_near()). Empty if there was no such step.
     std::vector<std::uint32_t> contributed;
 
     void set_codec(std::size_t slice, std::shared_ptr<const Codec> codec) {

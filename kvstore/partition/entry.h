@@ -38,7 +38,7 @@ struct WorkerIncarnation {
 enum class Verdict : std::uint8_t {
   kApplied,  // at once
   kKept,     // kept until the round is closed
-  kLate,     // refused, because the round is closed
+  kLate,     // refused, because it came too late for its round
 };
 
 // Gradients of one worker for slices of the partition.
@@ -137,8 +137,8 @@ struct WorkersEntry {
   int live = 1;
 };
 
-// A worker is lost or has left. The partition forgets the weights that the worker has pulled, and its running
-// statistics unless no other worker has any.
+// A worker is lost or has left. The partition forgets the weights that the worker has pulled. It also forgets the
+// worker's running statistics, unless no other worker has any.
 struct LostEntry {
   EntryPlace place;
   int worker = 0;

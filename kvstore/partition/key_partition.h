@@ -1,6 +1,6 @@
 #pragma once
-// Cuts large keys into slices, and groups slices into partitions of a few megabytes. The scheduler does this once for
-// each call of init, from the keys that the workers declare. placement.h says on which server a partition is.
+// Cuts large keys into slices, and groups slices into partitions of at most a few megabytes. The scheduler does this
+// once for each call of init, from the keys that the workers declare. placement.h says on which server a partition is.
 
 #include <paceline/dtype.h>
 #include <paceline/shape.h>
@@ -22,8 +22,9 @@ struct KeyInfo {
   DType dtype = DType::kFloat32;
   Shape shape;
   bool average = false;
-  std::int64_t row =
-      0;  // elements per row; not 0: slices are as large as partitions, of whole rows if a row fits in kSliceBytes
+  // Elements per row if slices should hold whole rows, or 0. Slices of such a key have up to about kPartitionBytes
+  // bytes. A row of more than kSliceBytes bytes may be cut.
+  std::int64_t row = 0;
 
   std::int64_t bytes() const { return shape.size() * static_cast<std::int64_t>(size_of(dtype)); }
   std::string describe() const;  // "float32 (2, 3)"

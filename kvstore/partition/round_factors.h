@@ -13,9 +13,9 @@ namespace paceline {
 
 class RoundFactors {
  public:
-  // `examples` returns the number of examples of a contribution. The mean is divided once, at the end, because a
-  // division for each contribution would round more. If all contributions have equally many examples, even 0, they
-  // count alike: the mean is the sum of the gradients, divided by the number of contributions.
+  // `examples` returns the number of examples of a contribution. For the mean, the sum is divided once, at the end,
+  // because a division for each contribution would round more. If all contributions have equally many examples, even
+  // 0, they count alike: the mean is the sum of the gradients, divided by the number of contributions.
   template <class Contributions, class Examples>
   RoundFactors(const Contributions& contributions, Aggregate aggregate, Examples examples) {
     alike_ = aggregate == Aggregate::kSum ||

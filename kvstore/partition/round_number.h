@@ -16,7 +16,8 @@ inline std::uint64_t round_near(std::uint64_t reference, std::uint32_t kept, std
              : reference + static_cast<std::uint64_t>(std::int64_t{ahead});
 }
 
-// The low bits of a round 2^30 before `round`, but not before 0. They mark that no round is known.
+// The low bits of a round 2^30 before `round`, but not before 0. Callers store them while no round is known.
+// round_near() then returns 0, an old round, or `far`.
 inline std::uint32_t long_before(std::uint64_t round) {
   return static_cast<std::uint32_t>(round - std::min(round, std::uint64_t{1} << 30));
 }

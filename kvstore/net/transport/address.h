@@ -18,7 +18,7 @@ std::string join_host_port(const std::string& host, int port);  // with brackets
 bool is_numeric_host(const std::string& host);
 // The numeric address of a host, IPv4 before IPv6. Empty if the name cannot be resolved now. Blocks on the resolver.
 std::string resolve_host(const std::string& host);
-// The numeric address of this host on the route to `host`. Empty if there is no route.
+// The numeric address of this host on the route to `host`. Empty if `host` cannot be resolved or there is no route.
 std::string local_host_towards(const std::string& host);
 
 struct Interface {
@@ -30,7 +30,7 @@ std::vector<Interface> network_interfaces();
 // The address that this host announces to its peers. It is `local`, this host's address on the route to the host
 // `scheduler`, with one exception. If the scheduler runs here, its name may resolve to a loopback address such as
 // 127.0.1.1, which other hosts cannot use. The result is then the address of another network interface, if there is
-// one.
+// one. The exception does not apply if `scheduler` is "localhost" or a numeric address.
 std::string announced_host(const std::string& local, const std::string& scheduler);
 
 }  // namespace paceline

@@ -1,6 +1,6 @@
 #pragma once
-// Lets a thread that waits for an engine receive for a transport, one thread at a time. This object may outlive the
-// transport.
+// Lets a thread that waits for an engine receive packets of a transport meanwhile. Only one thread at a time can do so.
+// This object may outlive the transport.
 
 #include <paceline/detail/waiting_work.h>
 #include <paceline/mutex.h>
@@ -36,8 +36,8 @@ class BorrowedPoller final : public detail::WaitingWork {
     if (inside_) ring_();
   }
 
-  // Call this before the transport ends. Returns when no thread is in work_until(). From then on, no thread can
-  // receive.
+  // Call this before the transport ends. Returns when no thread is in work_until(). From then on, work_until() returns
+  // false at once.
   void leave() {
     const Lock lock(mutex_);
     leaving_ = true;

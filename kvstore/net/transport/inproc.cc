@@ -26,7 +26,7 @@ struct Wire {
       0, 0};  // number of the link in the transport of that inbox; 0: not known there yet
   const Inbox* numbered_in PACELINE_GUARDED_BY(mutex) = nullptr;  // the inbox whose transport numbered link[1]
   std::deque<Packet> waiting PACELINE_GUARDED_BY(mutex);          // packets from end 0, while end 1 has no transport
-  bool listed PACELINE_GUARDED_BY(mutex) = true;                  // end 1 is attached, or the switchboard looks for it
+  bool listed PACELINE_GUARDED_BY(mutex) = true;                  // end 1 is attached, or waits in the switchboard
   bool closed PACELINE_GUARDED_BY(mutex) = false;                 // end 0 has closed the wire for ever
 
   void detach() PACELINE_REQUIRES(mutex) {

@@ -15,7 +15,7 @@ namespace paceline {
 // Describes the peer at the other end of a link.
 struct LinkName {
   std::string address;   // for logs
-  std::string identity;  // what the peer has proved to be; empty if peers need no proof
+  std::string identity;  // incoming: what the peer has proved to be, or empty; outgoing: the `key` of connect()
   bool incoming = false;
 };
 

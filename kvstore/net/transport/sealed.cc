@@ -10,7 +10,7 @@
 //
 // The side that connected sends HELLO when it first has a large packet to send, or when the other side asks for HELLO.
 // The second socket admits only peers that show a token. The token comes over CURVE and is valid once. Large frames
-// travel in CURVE too until the token has come, and if the second socket cannot be reached. The tag of a piece also
+// travel in CURVE, too, until the second socket is connected, and if it cannot be reached. The tag of a piece also
 // protects its session and number. The number is the nonce. Each new HELLO begins a round, and each round has new keys.
 // Packets of an earlier round whose pieces have not all come are lost, like packets when a connection breaks. A HELLO
 // without an answer is repeated unchanged. The answer may only be late behind a long queue, and a new round would make
@@ -411,7 +411,8 @@ class Sealed final : public Transport {
       const Lock lock(mutex_);
       const auto found = session->expected.find(number);
       if (found == session->expected.end()) {
-        // If the number is damaged, another piece is missing, and its packet would wait for ever.
+        // A genuine piece came late or early. Another piece may carry a damaged number. The packet that it belongs to
+        // would then wait for ever.
         const bool good = sealed::is_genuine(*session->in, session->number, number, piece);
         if (good && (number < session->next_in || session->keep_early(number, std::move(piece)))) return;
         if (!good) reject(session->link, kNotSealed);

@@ -85,7 +85,8 @@ struct Session {
     round = new_round;
     open = false;
     word = {};
-    next_in = 1;  // the sender may count from 1 again; with the new keys, no nonce is used twice
+    // A sender that has made its session anew counts from 1 again. The new keys keep its nonces unique.
+    next_in = 1;
     lose_what_is_missing();
     return std::exchange(bulk, 0);
   }

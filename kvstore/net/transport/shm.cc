@@ -1,5 +1,5 @@
 // The tcp transport with shared memory between processes of one host. Every process has one heap that its peers map and
-// read (shared_heap.h). Large frames of a packet are in this heap, or are copied there once. tcp carries only their
+// read (shared_heap.h). Large frames of a packet are in this heap, or send() copies them there. tcp carries only their
 // addresses:
 //
 //   packet over tcp := frame*                    the packet itself, unless its first frame begins with magic
@@ -140,7 +140,7 @@ class Shm final : public Transport {
   std::shared_ptr<detail::WaitingWork> waiting_work() override { return inner_->waiting_work(); }
 
   void add_observer(std::shared_ptr<TransportObserver> observer) override {
-    // Only the inner transport sees rejected peers.
+    // The inner transport reports the peers that it rejects itself.
     inner_->add_observer(std::make_shared<RejectionsOnly>(observer));
     observers_.add(std::move(observer));
   }

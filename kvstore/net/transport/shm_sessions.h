@@ -48,7 +48,8 @@ inline std::atomic<std::uint64_t>& hand_overs() {
   return count;
 }
 
-// The sessions of one transport. Frames may outlive the transport, so their owners hold only a weak pointer to it.
+// The sessions of one transport. Frames may outlive the transport, so their owners hold only a weak pointer to this
+// object.
 struct Sessions {
   Mutex mutex;
   Transport* inner PACELINE_GUARDED_BY(mutex) = nullptr;

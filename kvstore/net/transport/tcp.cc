@@ -464,7 +464,8 @@ class Tcp final : public Connections {
   std::shared_ptr<const Handler> handler_ PACELINE_GUARDED_BY(mutex_);
 
   std::recursive_mutex sockets_mutex_;  // guards the members below; taken before mutex_; senders never wait for it
-  bool in_use_ = false;                 // the thread with the mutex uses the sockets, and must not do so again
+  // True while the thread that holds the mutex uses the sockets. A send() that it calls meanwhile is queued.
+  bool in_use_ = false;
   std::vector<Router> routers_;
   std::map<LinkId, Dealer> dealers_;
   std::map<LinkId, Incoming> incoming_;

@@ -32,7 +32,8 @@ auto uninterrupted(Call call) {
   }
 }
 
-// Throws NetworkError where the system gives no more sockets. Messages above `max_message_bytes` break a connection.
+// Throws NetworkError where the system gives no more sockets. A received frame of more than `max_message_bytes` bytes
+// breaks its connection.
 Socket open_socket(zmq::context_t& context, zmq::socket_type type, std::int64_t max_message_bytes);
 
 // The endpoint that ZeroMQ connects to. Resolves the host name, which may block.
