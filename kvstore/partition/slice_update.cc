@@ -70,7 +70,7 @@ void update_tiles(Slice& slice, const SliceRules& slice_rules, const Snapshot& p
   const bool corrects = rules.staleness->corrects(context);
   // Do the rules read the old weights?
   const bool keeps = !rules.optimizer->replaces() || preparation.weight_decay != 0 || corrects;
-  // May the optimizer read the gradient and the weights in place? No other rule may then use them.
+  // Can the optimizer read the gradient and the weights in place? It can if no other rule takes part.
   const bool one_pass = rules.optimizer->in_one_pass() && !preparation.changes() && !corrects;
   const auto update_range = [&](std::int64_t first, std::int64_t last) {
     alignas(64) std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> scratch, pulled_scratch;

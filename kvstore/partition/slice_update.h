@@ -42,7 +42,7 @@ class SliceStates {
     while (begin < end && has(begin)) ++begin;
     return begin == end;
   }
-  // Returns an array that exists. Every array has `bytes` bytes.
+  // Returns array `number`, which must exist. Every array has `bytes` bytes.
   std::byte* at(std::size_t number, std::size_t bytes) const { return memory_.get() + number * padded(bytes); }
   // Returns an array, and adds it with zeros if it does not exist. `count`: how many arrays the slice may have.
   std::byte* add(std::size_t number, std::size_t bytes, std::size_t count) {
@@ -142,14 +142,14 @@ struct SliceRules {
 // null.
 void update(Slice& slice, const SliceRules& rules, const Contribution& contribution, const Snapshot& pulled, void* copy)
     PACELINE_REQUIRES(slice.mutex);
-// Updates the slice by the mean or the sum of the contributions.
+// Updates the slice by the mean, the sum or the majority vote of the contributions.
 void update_by_round(Slice& slice, const SliceRules& rules, const std::vector<Contribution>& contributions,
                      Aggregate aggregate, const RoundCopies& copies) PACELINE_REQUIRES(slice.mutex);
 // Writes to `out` the gradient that update_by_round() would apply: `count` elements of float32 or float64.
 void add_up_round(const std::vector<Contribution>& contributions, Aggregate aggregate, std::int64_t count, DType dtype,
                   void* out);
-// Takes new values of workers for an average slice. The weights of the slice become the mean of the last values of all
-// workers.
+// Takes new values of workers for a slice of kind kAverage. The weights of the slice become the mean of the last values
+// of all workers.
 void average(Slice& slice, std::span<const Contribution> contributions) PACELINE_REQUIRES(slice.mutex);
 // Returns the encoded weights. Encodes them once for each version and codec.
 Snapshot encoded_weights(Slice& slice, const std::shared_ptr<const Codec>& codec) PACELINE_REQUIRES(slice.mutex);

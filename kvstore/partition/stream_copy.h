@@ -1,6 +1,6 @@
 #pragma once
-// Copies past the caches, for data that is not read soon. The copy evicts nothing from the caches, and the target need
-// not be read before it is overwritten.
+// Writes copies past the caches, for data that is not read soon. The written bytes evict nothing from the caches. The
+// processor need not read the target's cache lines before it overwrites them.
 
 #include <paceline/detail/vector_code.h>
 
@@ -35,7 +35,8 @@ inline void copy_lines(const __m128i* from, __m128i* to, std::size_t lines) {
 }  // namespace stream_copy_detail
 #endif
 
-// Other threads see the bytes only after stream_end().
+// Call stream_end() before other threads may read the bytes. Only whole cache lines go past the caches, and only
+// if `to` begins at a cache line.
 inline void stream_copy(const void* from, void* to, std::size_t bytes) {
 #ifdef __x86_64__
   using namespace stream_copy_detail;

@@ -101,7 +101,7 @@ class Weights {
     if (large().foreign || large().bytes.use_count() != 1)
       next = detail::allocate_host(size);
     else
-      next = large().bytes;  // copying the pointer orders later writes after the release of the last snapshot
+      next = large().bytes;  // in libstdc++, this copy orders later writes after the release of the last snapshot
     return {next.get(), next};
   }
   void set(Next next) {

@@ -1,9 +1,9 @@
 #pragma once
-// The additional interface of a codec with two rounds of messages, where the workers of a round encode together.
-// encode() writes a worker's proposal. When all proposals have arrived, the server computes the agreed bytes from them.
-// Each worker answers with its own part of the encoding. The new state of a worker follows from its answer and from the
-// mean of all answers. decode() takes the agreed bytes, followed by an answer. If the proposals do not fit together,
-// the agreed bytes are empty, and the answers are raw elements.
+// The additional interface of a codec with two rounds of messages. The workers whose pushes form one update encode
+// together. encode() writes a worker's proposal. When all proposals have arrived, the server computes the agreed bytes
+// from them. Each worker answers with its own part of the encoding. The new state of a worker follows from its answer
+// and from the mean of all answers. decode() takes the agreed bytes, followed by an answer. If the proposals do not fit
+// together, the agreed bytes are empty, and the answers are raw elements.
 
 #include <paceline/compression.h>
 

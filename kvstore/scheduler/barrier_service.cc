@@ -99,7 +99,8 @@ class BarrierService final : public SchedulerService {
       const auto worker = workers_.find(incarnation);
       passed = std::min(passed, worker == workers_.end() ? 0 : worker->second.reached);
     }
-    // Only workers that wait at a barrier which is now passed can lead, and of these only workers that have weights.
+    // The leader (Backend::leads()) is the lowest rank among the workers that wait at a barrier which is now passed.
+    // Workers without weights cannot lead.
     std::set<int> met;
     for (const auto& [incarnation, worker] : workers_)
       for (const Waiting& entry : worker.waiting)

@@ -7,8 +7,8 @@
 //   notes       the notes of commits
 // begin() moves positions from unassigned to assigned. commit() moves positions from assigned to done. The loss of a
 // worker moves its assigned positions to left. take_over() moves positions from left to the caller's assigned ones.
-// When every worker of the epoch has begun or is lost, the positions that are still unassigned go to left. Where
-// positions are given out on request, all of them begin in left.
+// When every worker of the epoch has begun or is lost, the positions that are still unassigned go to left. If workers
+// get positions only on request, all positions are in left at first.
 
 #include <message.pb.h>
 #include <paceline/backend.h>
@@ -30,7 +30,8 @@
 namespace paceline {
 namespace {
 
-// The least positions of an answer, unless the worker wants fewer. Small, so that the live workers share what is left.
+// The smallest number of positions in an answer if the scheduler chooses the number, unless fewer are left. It is
+// small, so that the live workers share what is left.
 constexpr std::int64_t kSmallestPiece = 256;
 
 PositionSet from_proto(const proto::Ranges& ranges) {

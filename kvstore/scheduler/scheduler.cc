@@ -30,7 +30,7 @@ void write_port_file(const std::string& path, const std::string& address) {
     throw IoError("[scheduler] cannot write the port file '" + path + "'; check the folder (PACELINE_PORT_FILE)");
 }
 
-// Reads the lines that the launcher appends to a file.
+// Reads a file to which the launcher appends a line for each server or worker that has ended.
 class EndedFile {
  public:
   explicit EndedFile(std::string path) : path_(std::move(path)) {}
@@ -131,7 +131,7 @@ struct Scheduler::Impl {
     LOG(INFO) << "the job is over";
   }
 
-  // Processes whose request or answer was lost ask again.
+  // Gives the node's threads time to answer. Processes whose request or answer was lost ask again.
   void answer_for_a_moment() const {
     std::this_thread::sleep_for(std::chrono::duration<double>(std::max(1.0, 5 * config.heartbeat_seconds)));
   }

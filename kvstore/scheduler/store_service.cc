@@ -168,7 +168,8 @@ class StoreService final : public SchedulerService {
   void on_init(const Request& request) PACELINE_REQUIRES(mutex_) {
     const auto body = parse_body<wire::InitRequest>(request.message());
     if (body.call() == 0) throw Corrupt("init call 0: the first has number 1");
-    // Workers number their calls from 1. A number further ahead is not from a worker of this job.
+    // Workers number their calls from 1, so a new call has the next number. A larger number is not from a worker of
+    // this job.
     if (body.call() > calls_.size() + 1) throw Corrupt(str("init call ", body.call(), " comes too early"));
     InitCall& call = calls_[body.call()];
     call.number = body.call();
@@ -440,7 +441,7 @@ class StoreService final : public SchedulerService {
   std::map<int, std::uint64_t> incarnations_ PACELINE_GUARDED_BY(mutex_);
   std::map<std::uint32_t, InitCall> calls_ PACELINE_GUARDED_BY(mutex_);
   std::set<std::string> known_keys_ PACELINE_GUARDED_BY(mutex_);
-  std::string mode_ PACELINE_GUARDED_BY(mutex_);  // the mode that the first worker declared
+  std::string mode_ PACELINE_GUARDED_BY(mutex_);  // the mode of worker `mode_from_`, which all workers must run
   int mode_from_ PACELINE_GUARDED_BY(mutex_) = 0;
   int partitions_ PACELINE_GUARDED_BY(mutex_) = 0;      // of dense keys
   std::int64_t bytes_ PACELINE_GUARDED_BY(mutex_) = 0;  // of dense keys

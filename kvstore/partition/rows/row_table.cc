@@ -32,7 +32,7 @@ void copy_row(void* to, const void* from, std::size_t bytes) {
 
 void put_number(std::byte* at, std::uint64_t value) { std::memcpy(at, &value, sizeof value); }
 
-// Calls visit(type) with a null pointer of the element type.
+// Calls visit(type), where `type` is a null pointer to the element type.
 template <class Visitor>
 auto with_type(DType dtype, Visitor visit) {
   return dtype == DType::kFloat32 ? visit(static_cast<float*>(nullptr)) : visit(static_cast<double*>(nullptr));
@@ -146,14 +146,15 @@ class RowTable::Answering {
     if (answer.worker >= 0 && table.rules_->needs_pulled)
       remembered_ =
           &table.pulled_.try_emplace(answer.worker, table.block_bits_, kRememberedHead, table.row_bytes_).first->second;
-    // Many rows of whole cache lines would not fit into the second-level cache. This process does not read them again.
+    // Many rows would not stay in the second-level cache until they are sent or copied on. stream_copy() goes past the
+    // caches only for whole cache lines.
     constexpr std::size_t kLine = 64, kMany = std::size_t{1} << 20;
     streams_ = !remembered_ && table.row_bytes_ % kLine == 0 && rows * table.row_bytes_ >= kMany;
   }
   ~Answering() { stream_end(); }
   Answering(const Answering&) = delete;
 
-  // Writes row number i of the answer. `record` is null if the row was never updated.
+  // Writes row number i of the answer. `record` is null if the row does not exist.
   void write(std::size_t i, std::int64_t row, const RowStore::Record* record) {
     std::byte* const values = answer_.values + i * table_.row_bytes_;
     if (!record) {
@@ -260,7 +261,7 @@ void RowTable::update(std::byte* body, const T* gradient, const T* pulled, const
   T** arrays = states > few.size() ? many.data() : few.data();
   for (std::size_t state = 0; state < states; ++state) arrays[state] = reinterpret_cast<T*>(body + state_offset(state));
   const UpdateStep step{context.learning_rate, context.count + 1, factors_.weight_decay};
-  // A policy without state does not change a gradient of delay 0.
+  // With a delay of 0, a policy changes at most its state, never the gradient.
   const bool corrects = context.delay > 0 || states > rules.optimizer_states;
   alignas(64) std::array<T, static_cast<std::size_t>(Tile<T>::kElements)> scratch;
   for (std::int64_t begin = 0; begin < spec_.width; begin += Tile<T>::kElements) {

@@ -52,8 +52,9 @@ struct RowGradients {
   }
 };
 
-// Memory for the rows that a worker reads, one after the other. `call` is the number of the worker's call. If the
-// policy needs pulled weights and `worker` >= 0, the rows are remembered, and a repeated call gets the same rows.
+// Memory for the rows that a worker reads. The rows lie one after the other. `call` is the number of the worker's call.
+// If the policy needs pulled weights and `worker` >= 0, the rows are remembered, and a repeated call gets the same
+// rows.
 struct RowAnswer {
   int worker = -1;
   std::uint64_t call = 0;
@@ -70,7 +71,7 @@ struct SavedRowArrays {
 };
 
 struct RowFigures {
-  std::vector<Histogram> delays;  // per worker, one for each row of each push
+  std::vector<Histogram> delays;  // per worker; each row that a push updates counts one delay
   std::int64_t refused = 0;       // refused row updates
   std::size_t rows = 0;           // rows that exist
   std::size_t bytes = 0;          // memory of all rows
@@ -92,8 +93,8 @@ class RowTable {
 
   // Updates each row by its gradient, which is corrected for the delay of the row. With `answer`, also reads each row
   // while it is in the caches. Returns the number of refused updates. Uses `scalars` if they are resolved. Otherwise
-  // computes them and stores them there. If the update of a row throws, still updates the other rows, and then throws
-  // the first error. apply_round() does the same.
+  // computes the numbers and writes them to `scalars`. If the update of a row throws, still updates the other rows, and
+  // then throws the first error. apply_round() does the same.
   std::uint64_t apply(const RowGradients& push, RowScalars* scalars, const RowAnswer* answer = nullptr);
   // Applies the mean or the sum of several contributions, as one update of delay 0 for each row. Contributions are
   // added up in the order given. A row that a contribution lacks counts as zeros.

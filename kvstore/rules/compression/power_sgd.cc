@@ -1,7 +1,7 @@
 // PowerSGD (Vogels et al. 2019). A slice is a matrix M of rows of the key. M travels as a product P Q' of low `rank`,
-// where ' means transposed. P is orth(M Q), with the Q of the last push. The new Q is M' P. Each push is one step of a
-// power iteration, so the product follows a slowly changing gradient closely. Vectors, and the elements after the last
-// whole row, travel raw.
+// where ' means transposed. P is M Q with orthonormalised columns, where Q is that of the last push. The new Q is M' P.
+// Each push is one step of a power iteration, so the product follows a slowly changing gradient closely. Vectors, and
+// the elements after the last whole row, travel raw.
 //
 // rounds=2 is the method of the paper, for modes whose rounds wait for every worker. The workers propose M Q. The
 // server computes P from the mean of the proposals, and all workers use this P. The next Q is the mean of the workers'
@@ -32,7 +32,7 @@ struct Form {
   std::size_t p() const { return static_cast<std::size_t>(rank * rows); }
   std::size_t q() const { return static_cast<std::size_t>(rank * columns); }
 
-  // The slice travels raw unless the factors P and Q have at most half as many elements as the slice.
+  // The slice travels raw unless the factors P and Q have at most half as many elements as the matrix.
   static Form of(std::int64_t count, std::int64_t columns, std::int64_t rank) {
     if (columns <= 1) return {};
     const Form form{count / columns, columns, std::min({rank, columns, count / columns})};

@@ -1,4 +1,4 @@
-// No descent: the weights become the last pushed values.
+// The weights become the last pushed values. There is no gradient descent.
 #include <paceline/optimizer.h>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // Gap-Aware (Barkai et al. 2020): divides each element of the gradient by 1 + |weight - pulled| / C. C is the typical
-// movement of the weight in one update: the largest learning rate of the schedule, times the gain of the optimizer's
-// StepSize, times the root of a bias-corrected average of squared gradients. The root is left out if the StepSize is
-// normalised. With dana, the gradient is the update that the worker pushes. Weight decay in the gradient is divided,
-// too.
+// movement of the weight in one update. C is a product of three factors: the largest learning rate of the schedule, the
+// gain of the optimizer's StepSize, and the root of a bias-corrected average of squared gradients. The root is left out
+// if the StepSize is normalised. With dana, the gradient is the update that the worker pushes. Weight decay in the
+// gradient is divided, too.
 #include <paceline/staleness.h>
 
 #include <cmath>
