@@ -1,6 +1,6 @@
 // Rounds that do not wait for the slowest few workers (mode dist_sync:backup=b). Each slice has its own rounds, and at
-// most one of them is open. A gradient that was computed from an older version of the slice has missed its round, so it
-// is late.
+// most one of them is open. A gradient is late if it was computed from an older version than the slice has now. Running
+// statistics may come from an older version.
 #include <algorithm>
 
 #include "rounds.h"
@@ -30,8 +30,8 @@ class BackupRounds final : public RoundSequencer {
     const DensePartition::SliceRounds* const rounds = partition.state.find_rounds(slice);
     if (!rounds || rounds->empty()) return;
     Watch& watch = partition.watches[slice];
-    // The round has just opened, because push() calls advance() behind each contribution, or no worker contributed
-    // since.
+    // An empty map means that the round has just opened, because push() calls advance() after each contribution. The
+    // map also stays empty while every worker is paused, inside a barrier or finished.
     if (watch.clocks_at_opening.empty())
       shard_.clocks.for_each_contributing(
           [&](int worker, std::uint64_t clock) { watch.clocks_at_opening[worker] = clock; });

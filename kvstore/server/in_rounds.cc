@@ -31,8 +31,8 @@ class InRounds final : public RoundSequencer {
   // contributions is over when the clock of every running worker is above the round's number.
   std::uint64_t next_round(const DensePartition& state, std::uint32_t slice, std::uint64_t round) const;
   enum class Begun { kDone, kNeedless, kFailed };
-  // Turns the complete proposals of the oldest round into an agreement. Returns kNeedless if the codec has one round of
-  // messages. If the agreement fails, the round ends without an update.
+  // Turns the complete proposals of the oldest round into an agreement (two_rounds.h). Returns kNeedless if the
+  // gradients need no agreement. If the agreement fails, the round ends without an update.
   static Begun begin_agreement(ServedPartition& partition, std::uint32_t slice);
   bool answers_are_missing(const Agreement& agreement) const;
 };
@@ -84,7 +84,7 @@ void InRounds::advance(ServedPartition& partition, std::uint32_t slice) {
 }
 
 bool InRounds::waits_for(const Waiting& waiting, std::uint32_t slice) const {
-  // No pull waits while no worker contributes, because the missing rounds may never complete.
+  // While no worker is running (worker_clocks.h), no pull waits, because the missing rounds may never complete.
   if (!shard_.clocks.slowest()) return false;
   const std::uint64_t need = request_of(waiting).need();
   return next_round(partition_of(waiting).state, slice, need) < need;

@@ -20,8 +20,8 @@ class RowsInRounds final : public RowSequencer {
  private:
   void push(Waiting& pull, RowPushEntry& entry) override;
   void pull(Waiting waiting) override;
-  // Returns the first round that is not over. A round without contributions is over when the clock of every worker that
-  // contributes is above it.
+  // Returns the first round that is not over. A round without contributions is over when the clock of every running
+  // worker is above the round's number.
   std::uint64_t next_round(const RowPartition& state) const;
   void advance(ServedRows& served);
   void answer_waiting(ServedRows& served);
@@ -106,7 +106,7 @@ void RowsInRounds::pull(Waiting waiting) {
   if (reads(waiting)) {
     const std::uint64_t need = need_of(waiting);
     advance(served);
-    // No pull waits while no worker contributes, because the missing rounds may never complete.
+    // While no worker is running (worker_clocks.h), no pull waits, because the missing rounds may never complete.
     if (served.state.rounds().next_round < need && shard_.clocks.slowest()) {
       active_.insert(&served);
       shard_.gate.hold(waiting, need);

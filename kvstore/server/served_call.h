@@ -16,7 +16,8 @@
 
 namespace paceline {
 
-// Throws Corrupt if a push claims an impossible number of examples. The limit protects the sum over all pushes.
+// Throws Corrupt if a push claims an impossible number of examples. With the limit, no single push can make the sum
+// over all pushes overflow.
 inline void check_examples(std::int64_t examples) {
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   if (examples < 0 || examples > kMost)

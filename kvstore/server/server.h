@@ -19,7 +19,7 @@ class Server {
 
   // Joins the job and serves until every worker has left or was lost. Throws NetworkError or Timeout if the job fails.
   void run();
-  // Makes run() return at once. Other processes see a crash.
+  // Makes run() return at once, or, if the job has not started yet, when it starts. Other processes see a crash.
   void stop();
 
  private:

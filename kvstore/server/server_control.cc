@@ -129,7 +129,9 @@ void ServerControl::add_partition(const Request& request, ServerShard& shard) {
   request.reply({});
 }
 
-// Entries that are still queued at the shard are applied a second time later, in the order in which they were set.
+// Gives a new partition the present number of workers, rules and learning rate. Entries that are still queued at the
+// shard reach the partition later, in the order in which they were set. The last entry of each kind sets the present
+// value again.
 template <class State>
 void ServerControl::begin_with_rules(State& partition) {
   Lock lock(mutex_);
@@ -190,8 +192,8 @@ void ServerControl::set_rules(const Request& request) {
     }
     last = std::max(last, body.rate_call());
   }
-  // Later requests queue behind the entries in each shard, so a new rate alone is answered at once. New rules wait
-  // until every shard has applied them.
+  // Later requests queue behind the entries in each shard, so a new rate alone is answered at once. New rules are
+  // answered when every shard has applied them.
   if (!changed) return request.reply({});
   const auto left = std::make_shared<std::atomic<std::size_t>>(shards_.size());
   for (const auto& shard : shards_)

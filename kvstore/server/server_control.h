@@ -1,5 +1,6 @@
 #pragma once
-// The requests to a server other than pushes and pulls: initial values, rules, reports, checkpoints.
+// The requests to a server about initial values, rules, reports and checkpoints, and all requests about tables.
+// server.cc handles the other requests.
 
 #include <paceline/mutex.h>
 

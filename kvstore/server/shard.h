@@ -41,9 +41,9 @@ class ServerShard {
   void agree(const Request& request, const wire::AgreeRequest& message, ServedPartition& partition) {
     sequencer_->agree(request, message, partition);
   }
-  // Takes a worker's kStepEnd. Calls `done` with the clocks of the other workers. In rounds that wait for every worker,
-  // this call is delayed until the worker is at most kFurthestAhead steps ahead of the slowest. A worker blocks when
-  // several steps are unanswered, so the server keeps the gradients of few rounds.
+  // Takes a worker's kStepEnd. Calls `done` with the clocks of the other workers. In modes with Applies::kInRounds,
+  // `done` is called only when the worker is at most kFurthestAhead steps ahead of the slowest, or is gone. A worker
+  // blocks when several steps are unanswered, so the server keeps the gradients of few rounds.
   using StepDone = UniqueFunction<void(WorkerClocks::Range)>;
   static constexpr std::uint64_t kFurthestAhead = 2;
   void step_end(int worker, std::uint64_t incarnation, const wire::StepEnd& message, StepDone done);

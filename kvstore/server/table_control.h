@@ -1,5 +1,6 @@
 #pragma once
-// The requests to a server about row-sparse tables. TableControl divides each message into parts for the shards.
+// The requests to a server about row-sparse tables. TableControl gives each request, or each part of a push or pull, to
+// the shard of its partition.
 
 #include <paceline/mutex.h>
 

@@ -42,8 +42,8 @@ void WorkerClocks::step_end(int rank, std::uint64_t incarnation, const wire::Ste
     case wire::StepEnd::FINISHED: worker.finished = true; break;
     case wire::StepEnd::INSIDE_BARRIER: worker.inside = std::max(worker.inside, message.number()); break;
     case wire::StepEnd::AFTER_BARRIER:
-      // The first worker that leaves a barrier takes all workers along that met there. Otherwise a round could close
-      // without them.
+      // When the first worker leaves a barrier, all workers that met there count as having left it. Otherwise a round
+      // could close without them.
       for (auto& [other, peer] : workers_) {
         if (peer.inside < message.number() || peer.through >= message.number()) continue;
         peer.through = message.number();

@@ -310,7 +310,8 @@ class RingBackend final : public Backend {
     }
     engine_.push_async({name, {}, Lane::kCommunication, priority}, reads, writes,
                        [this, call = std::move(call)](TaskContext&, Completion completion) {
-                         // A copy: the closure's own reference keeps the destructor waiting until start() returns.
+                         // Passes a copy of `call`. The closure keeps its own reference, so the destructor of this
+                         // backend waits until start() returns.
                          peer_.start(call, std::move(completion));
                        });
     for (RingKey* key : shared) key->shared_version = key->shared->variable().version();
@@ -330,7 +331,8 @@ class RingBackend final : public Backend {
       arrays.push_back(here.at(info.name));
       keys_[info.name] = std::move(key);
     }
-    std::map<detail::VariableState*, int> keys_in;  // keys in each block of memory; two in one block are not shared
+    // The number of keys in each block of memory. If a block holds several keys, the store does not share their arrays.
+    std::map<detail::VariableState*, int> keys_in;
     for (const InitValue& value : values) ++keys_in[value.value.variable().state()];
     for (const InitValue& value : values) {
       RingKey& key = *keys_.at(value.key);
@@ -426,7 +428,7 @@ class RingBackend final : public Backend {
   Mutex resume_mutex_;
   std::atomic<bool> paused_ = false;
   bool finished_ = false;
-  bool joining_ = false;      // this worker joined after the start, and has no keys yet
+  bool joining_ = false;      // this worker joined after the start, and is not in the ring yet
   bool joined_late_ = false;  // the others had passed a barrier when this worker joined
 };
 

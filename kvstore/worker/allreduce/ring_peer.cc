@@ -1,5 +1,6 @@
-// The thread of RingPeer, and its records of which rounds each worker is over. ring_rounds.cc closes rounds.
-// ring_calls.cc handles the calls of this worker. ring_recovery.cc handles incoming messages and changes of the ring.
+// The thread of RingPeer, and the promises of each worker to be over a round (ring_peer.h). ring_rounds.cc closes
+// rounds. ring_calls.cc handles the calls of this worker. ring_recovery.cc handles incoming messages and changes of the
+// ring.
 #include "allreduce/ring_peer.h"
 
 #include <paceline/cores.h>
@@ -292,7 +293,7 @@ void RingPeer::flush() {
   done.get();
 }
 
-// ---- settling: nothing of an earlier round can arrive any more
+// ---- settling: waiting until nothing of an earlier round can arrive any more
 
 bool RingPeer::settled_here(std::uint64_t need) {
   if (recovering_) return false;

@@ -4,8 +4,9 @@
 // Keys are cut into pieces of at most 512 KiB. A piece is longer only if it is one row for a codec that encodes whole
 // rows. The live workers take turns as owners of pieces. In a round every worker sends its gradient of a piece to the
 // owner (reduce-scatter). The owner adds the gradients up in rank order, and sends their mean or sum to all workers
-// (all-gather). Each worker applies the result to its own weights and optimizer state. If the optimizer has no state,
-// the owner sends the new weights instead, and the others keep them.
+// (all-gather). Each worker applies the result to its own weights and optimizer state. If the optimizer has no state
+// and the mean is not encoded, the owner sends the new weights instead, and the others take them over. Running
+// statistics always travel as their mean.
 //
 // So every worker holds all weights and state, and the loss of a worker loses none of them. All workers hold the same
 // bits. These are the bits of `dist_sync` if the mean is not encoded and nothing is added up per host. Each worker
@@ -14,8 +15,8 @@
 //
 // The workers of a ring of two are *twins* if they share no memory and encode no mean. Each sends the other all its
 // gradients, and both add them up. This takes the same number of bytes, and no result is sent back. If there are
-// several hosts with several workers, the gradients of each host are added up first (ring_hosts.h). Then n is the
-// number of hosts, and the bytes are those of a host.
+// several hosts with several workers, the gradients of each host are added up first (ring_hosts.h). Each of n hosts
+// then sends and receives 2(n-1)/n of the model's bytes over the network.
 //
 // The gradients of a worker's step r belong to round r. A worker promises that it is *over* a round when it will send
 // no further gradient for that round. An owner closes a round when it has, for every live worker, either the gradient
@@ -24,11 +25,11 @@
 // of a host is in flight at a time. A worker promises that it has *passed* a round when it will send no further sum of
 // its host for that round.
 //
-// Every change of the roster begins a new *generation*, whose number is the epoch of the roster. Each worker drops the
-// gradients that it has received for rounds that are not closed, asks the others for the versions of their pieces, and
-// fetches pieces of which another worker has a newer version. Then it sends its own gradients of open rounds again, to
-// the new owners. Messages of an older generation are dropped. Messages of a newer generation wait until the receiver
-// has reached it.
+// Every change of the roster begins a new *generation*, whose number is the epoch of the roster. Each worker then drops
+// the gradients that it has received for open rounds. It asks the others for the versions of their pieces, and fetches
+// pieces of which another worker has a newer version. Then it sends its own gradients of open rounds again, to the new
+// owners. Gradients, results and promises of an older generation are dropped. Those of a newer generation wait until
+// the receiver has reached it.
 //
 // If gradients are compressed, the owner decodes them while it sums. If the mean travels encoded too, the owner applies
 // the same decoded mean as the others.
@@ -108,7 +109,8 @@ struct RingCall {
   std::uint64_t round = 0;
   std::int64_t examples = 0;
   int priority = 0;
-  std::shared_ptr<Step> sent, applied;  // held until the owners have the gradients, and until these are applied
+  // `sent` is held until the owners have the gradients, and `applied` until the call ends.
+  std::shared_ptr<Step> sent, applied;
   std::shared_ptr<Pending> pending;
   std::optional<Completion> completion;
   std::chrono::steady_clock::time_point since;
@@ -142,7 +144,8 @@ class RingPeer {
   void start(std::shared_ptr<RingCall> call, Completion completion);
   // Records that step `number` of this worker has ended, and that its gradients are at the owners.
   void end_step(std::uint64_t number);
-  // Stops the peer. Calls that are not done fail. With `leave`, also leaves the job in good order.
+  // Stops the peer. Calls that are not done fail. With `leave`, first leaves the job, so the others do not count this
+  // worker as lost.
   void close(bool leave);
 
   // ---- any thread; these functions block, and throw the error with which the job has failed
@@ -168,8 +171,8 @@ class RingPeer {
   // Makes this worker idle: no round waits for it, not even a round that already does. No push of this worker may be in
   // flight.
   void enter_idle(std::uint64_t clock);
-  // Ends enter_idle(). Returns the first step that the worker can contribute to: `clock` or a later one. `settled`:
-  // nothing of an earlier round can arrive any more.
+  // Ends the idle state of enter_idle(). Returns the first step that the worker can contribute to: `clock` or a later
+  // one. `settled`: nothing of a round before that step can arrive any more.
   std::uint64_t leave_idle(std::uint64_t clock, bool settled);
   // Waits until the other workers have received all results that this worker had to send.
   void flush();
@@ -256,7 +259,7 @@ class RingPeer {
     std::shared_ptr<const std::byte[]> data;
     std::size_t encoded = 0;  // as in Given
   };
-  // Results of neighbouring pieces that go to the same workers in one message.
+  // Results of pieces that go to the same workers in one message.
   struct Results {
     std::size_t bytes = 0;
     std::vector<int> pieces;
@@ -308,7 +311,8 @@ class RingPeer {
   bool may_be_idle(int rank) const;
   void close_round(int number);
   static std::size_t run_bytes(const Piece& piece, std::size_t encoded) { return encoded > 0 ? encoded : piece.bytes; }
-  // Reads the data of the next piece in a payload. `encoded` is as in Given. Throws Corrupt.
+  // Reads the data of the next piece in a payload. `encoded` is as in Given. Throws Corrupt if the data cannot belong
+  // to the piece.
   static const std::byte* next_run(PayloadReader& payload, const Piece& piece, std::size_t encoded, const Codec* codec);
   Given together(const Piece& piece, const std::vector<Given>& parts) const;
   void add_sum(int number, std::uint64_t round, Given sum);

@@ -73,7 +73,7 @@ void RingPeer::try_close(int number) {
   }
 }
 
-// Is `rank` idle, or, if it is a delegate of another host, a worker of that host?
+// Is `rank` idle? If `rank` is on another host, is any worker of that host idle?
 bool RingPeer::may_be_idle(int rank) const {
   if (hosts_.together(rank, rank_)) return others_.at(rank).idle;
   return std::any_of(others_.begin(), others_.end(),

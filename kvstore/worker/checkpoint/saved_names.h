@@ -20,7 +20,7 @@ std::optional<std::pair<std::string, std::string>> parse_table_slot(std::string_
 // The text "table:NAME", which the names of a table's arrays and counters contain.
 std::string saved_table(const std::string& name);
 
-// Escapes the key in the name `KEY/SLOT` of a worker's state, and back.
+// Escape and unescape the key in the name `KEY/SLOT` of a worker's state.
 std::string escaped_state(std::string_view name);
 std::string unescaped_state(std::string_view text);
 

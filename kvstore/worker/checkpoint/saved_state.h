@@ -59,10 +59,10 @@ struct SavedStore {
 
 // Adapts a state that another mode has saved to these rules. Momentum is the slot "momentum" at the servers, or
 // "velocity" of dana at the workers. `worker_momentum`: moves it to worker 0. Otherwise moves it to the servers if the
-// optimizer has such a slot. The sum of all momenta stays the same, so one worker with dana goes on as exact NAG. State
-// of staleness policies that `policy` does not have is dropped with a warning. Unknown state of an optimizer is kept,
-// and the servers refuse it. Version 0.1.0 saved the state of the user's own policies (`own`) without the policy's
-// name, which is added here.
+// optimizer has such a slot. The sum of all momenta stays the same. One worker with dana therefore goes on exactly as
+// with the optimizer nesterov. State of staleness policies that `policy` does not have is dropped with a warning.
+// Unknown state of an optimizer is kept, and Updater::load_slice() refuses it. Version 0.1.0 saved the state of the
+// user's own policies (`own`) without the policy's name, which is added here.
 void adapt_state(SavedStore& store, const Optimizer& optimizer, const Staleness& policy, bool worker_momentum,
                  const Extensions& own = {});
 
