@@ -7,10 +7,17 @@
 namespace paceline {
 namespace {
 
+constexpr std::int64_t kDelayOfFactors = 2;
+
 // Runs several policies on the same tile, one after the other.
 class Chain final : public Staleness {
  public:
   void add(const std::string& name, std::shared_ptr<const Staleness> part) {
+    if (has_factor(*part)) {
+      require(with_factor_.empty() || with_factor_ == name, "the staleness policies ", with_factor_, " and ", name,
+              " cannot be combined: each of them has a factor, and an update carries one");
+      with_factor_ = name;
+    }
     for (const std::string& state : part->state_names()) names_.push_back(str(name, "_", state));
     parts_.push_back({static_cast<int>(part->state_names().size()), std::move(part)});
   }
@@ -25,8 +32,7 @@ class Chain final : public Staleness {
       if (!part.policy->accepts(context)) return false;
     return true;
   }
-  // All parts get the same StaleContext::factor. Only one policy of the library has a factor, and parts of the same
-  // name have the same options.
+  // Parts of the same name have the same options, and so the same factor.
   double factor(const StaleContext& context) const override {
     for (const Part& part : parts_)
       if (const double factor = part.policy->factor(context); factor != 1) return factor;
@@ -45,6 +51,11 @@ class Chain final : public Staleness {
     int states;
     std::shared_ptr<const Staleness> policy;
   };
+  static bool has_factor(const Staleness& policy) {
+    StaleContext context;
+    context.delay = kDelayOfFactors;
+    return policy.factor(context) != 1;
+  }
   template <class T>
   void run(Tile<T> tile, const StaleContext& context) const {
     for (const Part& part : parts_) {
@@ -55,6 +66,7 @@ class Chain final : public Staleness {
 
   std::vector<Part> parts_;
   std::vector<std::string> names_;
+  std::string with_factor_;  // the name of the parts that have a factor
 };
 
 }  // namespace

@@ -51,7 +51,8 @@ class Staleness {
   // False: the push is refused, counted and reported, as `discard` does.
   virtual bool accepts(const StaleContext&) const { return true; }
   // A number that correct() needs and the C library computes, such as a power of the delay. correct() finds it in
-  // StaleContext::factor. It must not depend on `count`, because rows of a table with the same delay share it.
+  // StaleContext::factor. It must not depend on `count`, because rows of a table with the same delay share it. An update
+  // carries one factor: of the parts of a name such as `a+b`, only one may have a factor that is not 1 at a delay of 2.
   virtual double factor(const StaleContext&) const { return 1; }
   // False: correct() would change nothing, neither the gradient nor a state.
   virtual bool corrects(const StaleContext&) const { return true; }

@@ -116,7 +116,7 @@ void RowPartition::apply(RulesEntry& entry) {
 }
 
 void RowPartition::apply(RateEntry& entry) {
-  if (rules_) set_rules(rules_->with_rate(entry.learning_rate));
+  set_rules(rules_->with_rate(entry.learning_rate));
   log(entry);
 }
 

@@ -18,6 +18,7 @@ std::shared_ptr<const RowRules> RowRules::make(const Spec& optimizer, const std:
 }
 
 std::shared_ptr<const RowRules> RowRules::with_rate(double rate) const {
+  require(rate >= 0, "the learning rate is ", rate, ", expected at least 0");
   auto rules = std::make_shared<RowRules>(*this);
   rules->rate.set_base(rate);
   return rules;

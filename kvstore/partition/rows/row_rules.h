@@ -30,6 +30,9 @@ struct RowRules {
   // may be one of `own`. Throws InvalidArgument.
   static std::shared_ptr<const RowRules> make(const Spec& optimizer, const std::string& policy, const Options& options,
                                               const Extensions& own = {});
+  // The rules of a table for which none were set: `sgd` without correction of delays.
+  static std::shared_ptr<const RowRules> initial() { return make(Spec{"sgd", {}}, "none", {}); }
+  // The same rules with another learning rate. Throws InvalidArgument for a negative one.
   std::shared_ptr<const RowRules> with_rate(double rate) const;
 };
 

@@ -80,7 +80,7 @@ RowTable::RowTable(TableSpec table, int block_bits)
       initializer_(spec_),
       block_bits_(block_bits),
       row_bytes_(paceline::row_bytes(spec_)),
-      rules_(RowRules::make(Spec{"sgd", {}}, "none", {})),
+      rules_(RowRules::initial()),
       rows_(make_store(*rules_)) {}
 
 RowStore RowTable::make_store(const RowRules& rules) const {

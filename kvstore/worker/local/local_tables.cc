@@ -40,7 +40,7 @@ void LocalTables::init(const std::vector<TableSpec>& tables) {
             " here and was ", table ? describe(table->rows.spec()) : "", " before");
     if (table) continue;
     table = std::make_unique<LocalTable>(spec, engine_.new_variable());
-    if (rules_) table->rows.set_rules(rules_);
+    table->rows.set_rules(rules_);
   }
 }
 
@@ -125,7 +125,7 @@ void LocalTables::set_rules(std::shared_ptr<const RowRules> rules) {
 }
 
 void LocalTables::set_learning_rate(double rate) {
-  if (rules_) set_rules(rules_->with_rate(rate));
+  set_rules(rules_->with_rate(rate));
 }
 
 void LocalTables::add_to(StoreReport& report) const {

@@ -47,7 +47,7 @@ class LocalTables {
   void pull(const RowPull& rows, int priority);
 
   Engine& engine_;
-  std::shared_ptr<const RowRules> rules_;
+  std::shared_ptr<const RowRules> rules_ = RowRules::initial();
   std::map<std::string, std::unique_ptr<LocalTable>> tables_;
 };
 
