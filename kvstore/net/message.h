@@ -1,6 +1,8 @@
 #pragma once
-// Messages between processes. A message has a fixed header, a body in Protocol Buffers (message.proto) that depends on
-// its kind, and payload frames of raw elements. The top of message.cc shows the layout of the bytes.
+// Messages between processes. A message has a header of fixed size, a body that depends on its kind, and payload
+// frames. The body is a Protocol Buffers message of one of the .proto files. Only kProbe and kResend have a number as
+// text instead. The payload holds elements of arrays, raw or encoded. The top of message.cc shows the layout of the
+// bytes.
 
 #include <paceline/error.h>
 #include <paceline/transport.h>
@@ -20,7 +22,8 @@ enum class MessageKind : std::uint8_t {
   kRoster = 4,
   kLeave = 5,
   kEnter = 6,
-  // between Nodes: kProbe asks whether a request arrived. The answer is kReceived, or kResend to get the request.
+  // between Nodes: kProbe asks whether a request arrived. A peer that has answered the request repeats its answer. A
+  // peer that has not answered yet sends kReceived. A peer that does not know the request sends kResend to get it.
   kProbe = 8,
   kReceived = 9,
   kResend = 10,
@@ -76,8 +79,8 @@ struct MessageHeader {
 
 struct Message {
   MessageHeader header;
-  std::string body;            // serialised Protocol Buffers message; may be empty
-  std::vector<Frame> payload;  // raw elements
+  std::string body;            // serialised Protocol Buffers message, or a number as text; may be empty
+  std::vector<Frame> payload;  // elements of arrays, raw or encoded
 };
 
 // Thrown for a message in another format version, which another release of Paceline has sent.

@@ -28,7 +28,8 @@ std::string host_of(const ClusterConfig& config) {
 }
 
 // Returns the address to listen at so that peers can connect to `host`. A host name may resolve to another address here
-// than on other hosts, for instance to 127.0.1.1. For a name, this process therefore listens on all interfaces.
+// than on other hosts, for instance to 127.0.1.1. For a name other than localhost, this process therefore listens on
+// all interfaces.
 std::string listening_host(const std::string& host) {
   return is_numeric_host(host) || host == "localhost" ? host : "*";
 }
@@ -283,7 +284,8 @@ void Node::Impl::tick(double seconds) {
   // If this process was suspended, the pause does not count as silence of the others.
   const double silence = std::min(seconds, config_.heartbeat_seconds);
   {
-    const Lock turn(turn_);  // a running handler holds turn_: no message is taken, and no silence counts
+    // While a handler runs, it holds turn_, and no message is handled. This thread then waits, and counts no silence.
+    const Lock turn(turn_);
     if (!scheduler_)
       watch_scheduler(silence);
     else if (membership_->tick(silence))

@@ -86,8 +86,8 @@ class Node {
   ~Node();
   // Disconnects. To peers this looks like a crash unless leave() was called. Unanswered requests of this process fail
   // with NetworkError. No handler runs afterwards. Handlers that run meanwhile may use the Node. An owner whose
-  // handlers use the Node must therefore call close() before it destroys the Node. A later call does nothing; two
-  // threads must not call it at once.
+  // handlers use the Node must therefore call close() before it destroys the Node. A later call does nothing. Two
+  // threads must not call close() at the same time.
   void close();
 
   // Blocks until every process of the job has joined. rank() and roster() are known afterwards. Throws Timeout if the
@@ -125,14 +125,14 @@ class Node {
   bool reads_in_place(const PeerId& peer, const void* data, std::size_t bytes) const;
 
   // The error that says why this process cannot go on, for instance which process was lost or that this process was
-  // declared lost. Null until then.
+  // declared lost. Null while this process can go on.
   std::exception_ptr failure() const;
 
   // Tells the Node that training has come to `step`. Fault plans refer to steps. The scheduler's log shows the step of
   // a worker that others wait for.
   void reached(std::uint64_t step);
-  // Sets a function for waits during which no request is unanswered, such as those in mode ring. The function returns
-  // for how many seconds this process has waited for others, or 0 if it does not wait. Call set_waiting() once.
+  // Sets a function that reports waits which no unanswered request shows, such as those in mode ring. The function
+  // returns for how many seconds this process has waited for others, or 0 if it does not wait. Call set_waiting() once.
   void set_waiting(std::function<double()> seconds_waiting);
 
   // The number of messages that were malformed, or must not come from their link.

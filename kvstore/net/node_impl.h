@@ -1,9 +1,9 @@
 #pragma once
-// The implementation of Node. The transport's thread delivers packets. A timer thread probes unanswered requests and
-// watches for silence. `turn_` makes handlers run one at a time. Heartbeats have a thread of their own, because a
-// handler or a blocked log may hold the other threads up. Locks are taken in this order: turn_, connect_mutex_, the
-// mutex of Membership, then mutex_ or send_mutex_, then the mutex of another part such as PendingRequests. Of these
-// parts, only Membership calls the Node under its own mutex, to answer requests.
+// The implementation of Node. Threads of the transport deliver packets, and so do threads that wait for an engine. A
+// timer thread probes unanswered requests and watches for silence. `turn_` makes handlers run one at a time. Heartbeats
+// have a thread of their own, because a handler or a blocked log may hold the other threads up. Locks are taken in this
+// order: turn_, connect_mutex_, the mutex of Membership, then mutex_ or send_mutex_, then the mutex of another part
+// such as PendingRequests. Of these parts, only Membership calls the Node under its own mutex, to answer requests.
 
 #include <paceline/mutex.h>
 
@@ -167,7 +167,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   Transport* keyed_transport_ = nullptr;  // transport_, which handlers use without send_mutex_; null without secrets
 
   std::map<PeerId, LinkId> connections_ PACELINE_GUARDED_BY(mutex_);
-  std::deque<std::pair<LinkId, Message>> early_ PACELINE_GUARDED_BY(mutex_);  // senders are only in a later roster
+  std::deque<std::pair<LinkId, Message>> early_ PACELINE_GUARDED_BY(mutex_);  // requests from members of a later roster
   std::size_t early_bytes_ PACELINE_GUARDED_BY(mutex_) = 0;
   Speakers speakers_;
   RejectionLog malformed_log_, refused_log_, stray_log_;

@@ -76,7 +76,7 @@ void Node::Impl::join(const std::function<void()>& meanwhile) {
                           in_seconds(config_.start_deadline_seconds),
                           "; check that it runs, and that this address and port are the ones it listens at",
                           keyring_ ? ", and that it has the same key as this process" : ""));
-      // While the scheduler is alive, the scheduler decides: its error names the processes that are missing.
+      // A live scheduler decides when to give up, because its error names the missing processes.
       if (late && !scheduler_ && scheduler_silent_ > config_.silence_deadline_seconds)
         throw Timeout(str("the scheduler at ", scheduler_address_, " fell silent before the start; it was ", waiting));
     }
@@ -240,7 +240,7 @@ void Node::Impl::apply(RosterNotice notice) {
       if (!old.alive || (now && now->alive && now->incarnation == old.incarnation)) continue;
       const bool left = now && now->finished;
       gone.emplace_back(old, left);
-      // A process that left in good order keeps its link, because it may still ask whether its requests have come.
+      // A process that left in good order may still speak on its link, to ask whether its requests have come.
       if (!left) speakers_.forget(old.incarnation);
       if (const auto connection = connections_.find(old.id); connection != connections_.end()) {
         closed.push_back(connection->second);
@@ -258,7 +258,8 @@ void Node::Impl::apply(RosterNotice notice) {
   }
   know_members(notice.roster);
   for (const auto& [peer, left] : gone) {
-    if (!left) answers_.forget(peer.incarnation);  // else the answer to its leave may have been lost
+    // The answers to a process that left are kept: it may ask again if the answer to its kLeave was lost.
+    if (!left) answers_.forget(peer.incarnation);
     finish_asks(pending_requests_.fail(peer.id, describe(peer) + (left ? " has left the job" : " was lost")));
   }
   close_links([&](Transport& transport) {
@@ -304,7 +305,8 @@ std::string Node::Impl::who_holds_up() const {
   return joined_ && !waiting_.empty() ? "; " + waiting_ : "";
 }
 
-// Logs which worker holds others up, if no peer is slow to answer this process.
+// Logs which worker holds others up, at most once in ten seconds. A process other than the scheduler logs this only
+// while it waits for others without an unanswered request (see Node::set_waiting()).
 void Node::Impl::name_who_holds_up(double seconds) {
   std::string text;
   std::function<double()> seconds_waiting;

@@ -1,4 +1,5 @@
-// Packets that arrive at a Node: finds the sender, drops repetitions, and passes each message to its handler.
+// Handles the packets that arrive at a Node. Finds the sender of each message, drops repetitions, and passes the other
+// messages to their handlers.
 
 #include <paceline/error.h>
 #include <paceline/log.h>
@@ -40,7 +41,7 @@ std::size_t bytes_of(const Message& message) {
   return bytes;
 }
 
-// The number of a probe. The answer to a probe repeats this number.
+// Returns the number of a probe, from a kProbe or from the kResend that answers it. Throws Corrupt if there is none.
 int probe_of(const Message& message) {
   int probe = 0;
   const auto [end, error] = std::from_chars(message.body.data(), message.body.data() + message.body.size(), probe);
@@ -72,12 +73,13 @@ void Node::Impl::on_packet(LinkId link, const Packet& packet) {
   const MessageKind kind = message.header.kind;
   try {
     if (!is_from_its_sender(link, message)) return;
-    // A process that has not joined yet does not know the job's number. Membership compares the names of jobs instead.
+    // A process that has not joined yet sends 0 if its job has no id. Membership then compares the names of the jobs.
     const bool newcomer =
         scheduler_ && (kind == MessageKind::kJoin || kind == MessageKind::kHeartbeat || kind == MessageKind::kProbe);
     const bool joining = !scheduler_ && job == 0;
     if (message.header.job != job && !joining && !(newcomer && message.header.job == 0)) {
-      if (kind == MessageKind::kProbe) return on_probe(link, message);  // the refusal of the request itself says more
+      // A probe is not refused, because the refusal of the request that it asks about says more.
+      if (kind == MessageKind::kProbe) return on_probe(link, message);
       refuse(link, message, scheduler_ ? foreign_job(message) : "the process asked belongs to another job");
       return;
     }

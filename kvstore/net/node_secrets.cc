@@ -57,9 +57,9 @@ bool Node::Impl::is_of_another(std::uint64_t sender, LinkId link) const {
   return !keyring_ && bound && *bound != link;
 }
 
-// Returns the header of an answer to a process that may not belong to this job. Without keys, the header contains only
-// what the process sent itself. With keys, it also contains the incarnation of this process. The receiver then belongs
-// to the job, and checks the incarnation.
+// Returns the header of an answer to a process that is perhaps not in this job. Without keys, the header contains only
+// what the process sent itself. With keys, it also contains the incarnation of this process, because receivers
+// compare it with the key of the link, except on their link to the scheduler.
 MessageHeader Node::Impl::header_for(MessageKind kind, const Message& to) const {
   MessageHeader result{kind, to.header.job, 0, to.header.request, 0};
   if (keyring_) result.incarnation = header(kind, to.header.request).incarnation;

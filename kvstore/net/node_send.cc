@@ -20,7 +20,7 @@ void Node::Impl::send(LinkId link, Packet packet) {
 }
 
 void Node::Impl::close_links(const std::function<void(Transport&)>& close) {
-  Transport* transport = nullptr;  // outlives the threads that come here
+  Transport* transport = nullptr;  // outlives the threads that call this function
   {
     const Lock lock(send_mutex_);
     transport = transport_.get();
@@ -125,7 +125,8 @@ Message Node::Impl::ask_and_wait(const PeerId& peer, Message request) {
       promise->set_value(std::move(*answer));
   };
   const std::uint64_t number = ask(peer, std::move(request), on_reply);
-  // stop() sets closed_ before it fails what waits. While closed_ is false here, this request waits or was answered.
+  // stop() sets closed_ before it ends all pending requests with an error. If closed_ is still false here, stop() will
+  // therefore end this request too, unless it is answered before.
   if (closed_ && pending_requests_.cancel(number)) throw NetworkError("this process has left the job");
   return future.get();
 }
@@ -154,7 +155,8 @@ void Node::Impl::answer(const Request::State& state, MessageKind kind, Message m
     message.payload.clear();
     packet = encode(message);
   }
-  // The request stays open until the answer is in the link's queue. So what a probe is told comes behind the answer.
+  // The request stays open until the answer is in the link's queue. If the answer is too large to be kept, the kResend
+  // to a later probe therefore arrives after the answer.
   try {
     send(link, packet);
   } catch (...) {

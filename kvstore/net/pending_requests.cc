@@ -121,7 +121,7 @@ std::optional<PendingRequests::Again> PendingRequests::send_again(std::uint64_t 
   Ask& ask = found->second;
   if (probe <= ask.resent_after || probe > ask.probes) return std::nullopt;
   ask.resent_after = ask.probes;
-  ask.pause = ask.first_pause;  // the peer is there
+  ask.pause = ask.first_pause;  // the peer answers, so probe it soon
   ask.probe_at = Clock::now() + as_duration(ask.pause);
   if (probe == ask.probes) heard(ask);
   traffic_[ask.peer].unheard = 0;

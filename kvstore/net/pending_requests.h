@@ -1,9 +1,9 @@
 #pragma once
-// Holds the requests of one process that wait for an answer, and decides when the process asks again. It then sends a
-// probe, and sends the request again only if the peer asks for it. The peer's word arrives behind an answer that it has
-// sent already. So an answer that is only slow is not made twice. The pause before the first probe follows from the
-// round trip (as in RFC 6298) and from the bytes in flight to the peer. Each probe makes the pause longer by half, up
-// to a bound.
+// Holds the requests of one process that wait for an answer, and decides when the process asks again. The process then
+// sends a probe, and sends the request again only if the peer asks for it. The reply to a probe arrives after an answer
+// that the peer has already sent. So an answer that is only slow is not made twice. The pause before the first probe
+// follows from the round trip (as in RFC 6298) and from the bytes in flight to the peer. Each probe makes the pause
+// longer by half, up to a bound.
 
 #include <paceline/mutex.h>
 
@@ -40,7 +40,7 @@ class PendingRequests {
     int others = 0;
   };
 
-  // `first_pause`: seconds before the first probe while the round trip is unknown.
+  // `first_pause`: the shortest pause before the first probe, in seconds. A long round trip makes the pause longer.
   explicit PendingRequests(double first_pause) : first_pause_(first_pause) {}
 
   std::uint64_t next_number() PACELINE_EXCLUDES(mutex_);
@@ -87,7 +87,7 @@ class PendingRequests {
     Clock::time_point probed;  // time of the last probe
     Clock::time_point probe_at;
     double first_pause = 0, pause = 0, longest_pause = 0;
-    int probes = 0, resent_after = 0;  // `probes` when the peer last asked for the request
+    int probes = 0, resent_after = 0;  // resent_after: `probes` when the request was last sent again
   };
   struct Traffic {
     std::size_t bytes_in_flight = 0;

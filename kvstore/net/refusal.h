@@ -1,5 +1,6 @@
 #pragma once
-// Errors on the wire. The sender of the request gets an Error of the same class and text.
+// Carries an error to the sender of the request that it refuses. The sender gets an Error with the same text, and of
+// the same class if ErrorType in refusal.cc lists this class.
 
 #include <exception>
 #include <string>

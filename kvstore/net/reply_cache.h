@@ -22,7 +22,7 @@ class ReplyCache {
   Known look(std::uint64_t sender, std::uint64_t request, Packet& answer) const;
   // Records the answer to a request. Keeps small answers.
   void answered(std::uint64_t sender, std::uint64_t request, const Packet& answer);
-  // Drops all entries of a sender that is lost or has left.
+  // Drops all entries of a sender that was lost, or that was refused when it asked to join.
   void forget(std::uint64_t sender);
 
  private:

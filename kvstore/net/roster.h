@@ -1,5 +1,5 @@
 #pragma once
-// Rosters on the wire, and sentences about peers.
+// Converts rosters to messages and back, and writes texts about peers.
 
 #include <message.pb.h>
 

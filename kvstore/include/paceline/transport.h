@@ -44,8 +44,8 @@ class TransportObserver {
   // Called before a packet is sent, and before the handler gets a packet.
   virtual void on_send(LinkId link, const Packet& packet) = 0;
   virtual void on_receive(LinkId link, const Packet& packet) = 0;
-  // Called when the transport has refused a peer that does not speak its protocol. `what` names the peer and the
-  // reason, as far as known.
+  // Called when the transport has turned a peer away, or has dropped a packet that breaks its protocol. `what` names
+  // the peer and the reason, as far as known.
   virtual void on_reject(const std::string& /*what*/) {}
 };
 
@@ -63,10 +63,12 @@ class Transport {
   // inproc needs no keys, and ignores them.
   virtual void use_keys(const std::shared_ptr<Keyring>& /*keyring*/) {}
   // Receives at `address`, such as "127.0.0.1:9091". Port 0 means a free port. For inproc the address is any name.
-  // Returns the address that peers connect to. Throws NetworkError if the address is in use or not this host's.
+  // Returns `address`, with the chosen port in place of port 0. Throws NetworkError if the address is in use or not
+  // this host's.
   virtual std::string bind(const std::string& address) = 0;
-  // Opens a link to a bound address. Returns at once, and connects and reconnects in the background. With keys, the
-  // peer must prove that it holds the private key of the public key `key`.
+  // Opens a link to an address that a peer binds, now or later. Connects and reconnects in the background. The call may
+  // block only until the host's name is resolved. With keys, the peer must prove that it holds the private key of the
+  // public key `key`.
   virtual LinkId connect(const std::string& address, const std::string& key) = 0;
   LinkId connect(const std::string& address) { return connect(address, {}); }
   // Sends without blocking. While the peer is away, packets for an outgoing link are queued, and packets for other

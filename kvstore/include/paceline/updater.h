@@ -42,7 +42,7 @@ struct Contribution {
   int worker = 0;                  // rank of the worker that sent the gradient
   std::uint64_t version = 0;       // version of the weights that the gradient was computed from
   std::int64_t examples = 0;       // number of examples that the gradient is the mean of
-  const void* gradient = nullptr;  // (end - begin) elements of the slice's type; read only during the call
+  const void* gradient = nullptr;  // elements of the slice's type, or encoded bytes; read only during the call
   const Codec* codec = nullptr;    // codec of an encoded float32 gradient, which has passed check(); null: not encoded
   std::size_t bytes = 0;           // size of an encoded gradient
   // The update uses these numbers if they are resolved. Otherwise apply_all() computes them and writes them here.
@@ -53,8 +53,8 @@ struct Contribution {
 struct SliceCounters {
   std::uint64_t version = 0;  // number of updates of the weights
   std::int64_t examples = 0;  // number of examples in all applied gradients
-  // Updates since the state of the optimizer (Adam's t), or of the staleness policy, began. These numbers are below
-  // `version` if the rules changed during the run, or if a checkpoint had no such state.
+  // Number of updates since the optimizer's state began (t in Adam), and since the staleness policy's state began. A
+  // number is below `version` if new rules have reset this state, or if a checkpoint had no such state.
   std::int64_t optimizer_updates = 0;
   std::int64_t policy_updates = 0;
 };
@@ -90,15 +90,16 @@ struct RoundCopies {
   std::shared_ptr<std::byte[]> place = nullptr;
 };
 
-// Holds the only copy of the weights. Thread-safe. Calls for one slice run one after the other, and calls for different
-// slices run in parallel. A call that changes rules or adds slices runs alone.
+// Holds slices of weights, and changes them by the rules. Thread-safe. Calls for one slice run one after the other, and
+// calls for different slices run in parallel. A call that changes rules or adds slices runs alone.
 class Updater {
  public:
   virtual ~Updater() = default;
 
-  // Replaces the rules. The state of the optimizer, or of the policy, is kept if its names stay the same, and begins
-  // anew with zeros otherwise. A policy that keeps the momentum at the worker (`dana`) makes the optimizer plain SGD
-  // here. The policy may be one of `own`. If the rules are wrong, throws InvalidArgument and changes nothing.
+  // Replaces the rules. The optimizer's state is kept if the names of its arrays stay the same. Otherwise it begins
+  // anew with zeros. The same holds for the policy's state. A policy that keeps the momentum at the worker (`dana`)
+  // makes the optimizer plain SGD here. The policy may be one of `own`. If the rules are wrong, throws InvalidArgument
+  // and changes nothing.
   virtual void set_rules(const Spec& optimizer, const std::string& staleness, const Options& staleness_options,
                          const Extensions& own = {}) = 0;
   // Set the base of the learning rate, and the number of live workers, for later updates. set_learning_rate() throws
@@ -124,8 +125,9 @@ class Updater {
   // Applies several gradients in order, faster than single calls for many small slices. Returns how many gradients the
   // policy refused. If an update throws, applies the others nevertheless, and then throws the first error.
   virtual int apply_all(std::span<SliceContribution> contributions) = 0;
-  // Applies the mean or the sum of several contributions as one update of delay 0. The gradients are added in the order
-  // given. A contribution of a worker below 0 enters no histogram of delays. Uses `scalars` if they are resolved.
+  // Applies the mean or the sum of several contributions as one update of delay 0. If every contribution has a codec
+  // that votes(), applies the sign of their sum instead. The gradients are added in the order given. A contribution of
+  // a worker below 0 enters no histogram of delays. Uses `scalars` if they are resolved.
   virtual Applied apply_round(int slice, const std::vector<Contribution>& contributions, const RoundCopies& copies = {},
                               const ResolvedScalars& scalars = {}, Aggregate aggregate = Aggregate::kMean) = 0;
   // Do the rules keep no state besides the weights? Then take_round() can replace apply_round().
@@ -135,9 +137,9 @@ class Updater {
   // `copy` unless that is null. `examples` and `worker` are as in a Contribution.
   virtual Applied take_round(int slice, std::shared_ptr<const std::byte[]> weights, std::int64_t examples, int worker,
                              void* copy) = 0;
-  // Returns the present weights. With a codec, for float32 slices only, they are encoded once for each version and
-  // codec. A `worker` of 0 or above computes its next gradient from these weights. If the policy needs pulled weights,
-  // the updater remembers the weights as the worker decodes them.
+  // Returns the present weights, encoded by `codec` unless that is null. Only float32 slices can be encoded. The
+  // weights are encoded once for each version and codec. A `worker` of 0 or above computes its next gradient from these
+  // weights. If the policy needs pulled weights, the updater remembers the weights as the worker decodes them.
   virtual Snapshot pull(int slice, int worker, const std::shared_ptr<const Codec>& codec = nullptr) = 0;
   // As pull() without a codec, but copies the weights to `out` and returns the version. read_all() does this for
   // several slices.
@@ -157,7 +159,8 @@ class Updater {
   // null.
   virtual NamedArrays save_slice(int slice, SliceCounters* counters) = 0;
 
-  // Forgets the weights of a slice that a lost worker pulled, and that worker's part in the mean of running statistics.
+  // Forgets the weights of a slice that a worker pulled. Call it when the worker was lost or has left. Also removes the
+  // worker's part from the mean of running statistics, unless no other worker has a part in it.
   virtual void drop_worker(int slice, int worker) = 0;
 
   virtual std::vector<Histogram> delays() const = 0;  // delays of all applied gradients, in versions, by worker

@@ -25,10 +25,10 @@ class WorkerRule {
  public:
   virtual ~WorkerRule() = default;
 
-  // Returns the array to push for `key`, computed from its gradient. Both have the parameter's shape. Pushes engine
-  // tasks and returns at once. The result may be `gradient` itself, or an array that the rule owns. `weight` is the
-  // worker's copy. `dana` applies weight decay, rescaling and clipping before the momentum, so one worker with `dana`
-  // is exactly NAG.
+  // Returns the array to push for `key`, computed from its gradient. Both have the parameter's shape. Returns at once,
+  // because engine tasks do the work. The result may be `gradient` itself, or an array that the rule owns. `weight` is
+  // the worker's copy. `dana` applies weight decay, rescaling and clipping before the momentum. One worker with `dana`
+  // therefore gets the same weights as with the optimizer `nesterov`.
   virtual NDArray prepare(const std::string& key, const NDArray& gradient, const NDArray& weight) = 0;
 
   // True: the store must call pulled() after pulls.
@@ -51,9 +51,10 @@ class WorkerRule {
 // - `dana` (DANA-Slim, Hakimi et al. 2019) keeps the optimizer's momentum here: v = momentum * v + g. It pushes g +
 //   momentum * v, and the server runs plain SGD.
 // - `predict` replaces pulled weights by a prediction of the weights at the time when the gradient is applied. It moves
-//   the pulled weights along the mean update between the last pulls. The distance is the delay that this worker has
-//   measured. The mean keeps the share predict_smoothing (0.5) of its earlier value. predict_steps=n says that the
-//   weights are used in the n-th step after the pull. The server still compares with the weights that it sent.
+//   the pulled weights along a moving average of the updates between pulls. The average keeps the share
+//   predict_smoothing (0.5) of its earlier value. The distance is the mean delay d that this worker has measured.
+//   predict_steps=n says that the weights are used in the n-th step after the pull. The distance is then
+//   n * (d + 1) - 1. For policies at the server, the pulled weights are still those that the server sent.
 std::unique_ptr<WorkerRule> make_worker_rule(const Spec& optimizer, const std::string& policy,
                                              const Options& options = {});
 

@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kKindAt = 5;                                    // offset in the head of a message
-constexpr auto kSent = std::chrono::milliseconds(50);                 // delay, so that a sent packet leaves first
+constexpr auto kSent = std::chrono::milliseconds(50);                 // lets a sent packet leave before a fault strikes
 constexpr double kOvertakenAtLeast = 1e-3, kOvertakenAtMost = 10e-3;  // seconds
 enum Draw { kStruck, kDuration, kSecondDuration };
 
@@ -129,8 +129,8 @@ class Faulty final : public FaultyTransport {
       ++dropped_;
       return;
     }
-    // send_or_hold() copies the packet, so no last owner of a frame is destroyed under the lock. The destructor of an
-    // owner may call send().
+    // send_or_hold() copies the packet, so the last reference to a frame's owner is not released under the lock. The
+    // destructor of an owner may call send().
     if (drawn(Fault::Kind::kDuplicate, peer, kind, number)) {
       ++duplicated_;
       send_or_hold(link, peer, packet, number, kSecondDuration);

@@ -28,8 +28,8 @@ class Keyring {
   const KeyPair& listening() const { return is_scheduler_ ? gate_ : own_; }
   const std::string& scheduler_key() const { return gate_.open; }
 
-  // Proves that the owner of the public key `key` knows the job's secret. A newcomer shows this proof to be let into
-  // the job.
+  // Returns a proof that the owner of the public key `key` knows the job's secret. A newcomer shows this proof to be
+  // let into the job.
   std::string proof(const std::string& key) const;
 
   // Sets the present members: their incarnations by public key. An earlier member that is missing now counts as lost.
