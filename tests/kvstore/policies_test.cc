@@ -25,6 +25,27 @@ NDArray begin(KVStore& store, Engine& engine, const Spec& optimizer = kNesterov)
   return weight;
 }
 
+class Factor final : public Staleness {
+ public:
+  double factor(const StaleContext& context) const override { return static_cast<double>(1 + context.delay); }
+  void correct(const Tile<float>&, const StaleContext&) const override {}
+  void correct(const Tile<double>&, const StaleContext&) const override {}
+};
+
+TEST(StalenessChains, OnePartMayHaveAFactor) {
+  const Extensions own{.policies = {{"mine", std::make_shared<Factor>()}}};
+  make_staleness("gap_aware+mine", {}, own);
+  make_staleness("mine+inverse_delay", {{"power", "0"}}, own);
+  for (const char* const chain : {"mine+inverse_delay", "inverse_delay+gap_aware+mine"}) {
+    try {
+      make_staleness(chain, {}, own);
+      FAIL() << chain;
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find("cannot be combined: each of them has a factor"), std::string::npos);
+    }
+  }
+}
+
 // Gradients of a quadratic, from the worker's own weights.
 void train(KVStore& store, const NDArray& weight, Engine& engine, int steps) {
   for (int step = 0; step < steps; ++step) {

@@ -85,7 +85,7 @@ class RowPartition {
   RowTable table_;
   const TableLayout layout_;
   const std::uint32_t number_;
-  const std::shared_ptr<const Extensions> own_;  // null: none
+  const std::shared_ptr<const Extensions> own_;                  // null: none
   std::shared_ptr<const RowRules> rules_ = RowRules::initial();  // of the table
   std::map<int, Worker> workers_;
   std::map<std::uint64_t, std::uint64_t> loads_;  // by incarnation of a worker: the last load that this worker began
