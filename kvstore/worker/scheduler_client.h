@@ -66,7 +66,7 @@ class SchedulerClient {
 
  private:
   Node& node_;
-  std::uint64_t epoch_ = 0;  // barriers_before() the current epoch of data
+  std::uint64_t epoch_ = 0;  // barriers_before() of the current epoch of data
   std::uint64_t barriers_ = 0, take_overs_ = 0, begins_ = 0, puts_ = 0;
   std::string mismatch_;
   std::atomic<int> leader_ = -1;  // the leader of the last barrier; -1: none yet

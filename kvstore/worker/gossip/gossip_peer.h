@@ -12,7 +12,8 @@
 // open. j keeps its last answer to each worker until that worker has received it, and repeats the answer if it is asked
 // again. A worker answers even while a meeting of its own is open, so two workers may choose each other. The weights of
 // a lost worker are lost. So is its half of a meeting, even if the other side has already applied its own. A worker
-// leaves when its meetings are over. It waits only if a meeting is still open when its next one begins.
+// leaves when its meetings are over. While a worker trains, it waits for an open meeting only when its next meeting
+// begins.
 
 #include <paceline/cluster.h>
 #include <paceline/mutex.h>
@@ -38,7 +39,8 @@ int gossip_partner(const std::vector<int>& others, std::int64_t seed, int rank, 
 
 class GossipPeer {
  public:
-  // Joins the job. Blocks and throws as Node::join() does. `local` holds this worker's weights.
+  // Joins the job. Blocks and throws as Node::join() does. Throws NetworkError, too, if this worker comes after the
+  // start. `local` holds this worker's weights.
   GossipPeer(const ClusterConfig& config, LocalBackend& local, std::int64_t seed);
 
   Node& node() { return node_; }
@@ -48,8 +50,8 @@ class GossipPeer {
   // Adds keys of `local`, in the same order at every worker. Returns the number of the first.
   std::size_t add_keys(const std::vector<KeyInfo>& keys);
   std::vector<LocalBackend::Weights> keys() const;
-  // Starts a meeting with the weights of `snapshots`. `completion` ends when the meeting is over. Only one meeting of
-  // this worker may be open.
+  // Starts a meeting with the weights of `snapshots`. Calls done() or fail() of `completion` when the meeting is over.
+  // Only one meeting of this worker may be open.
   void meet(const std::vector<Snapshot>& snapshots, std::int64_t step, Completion completion);
   // Sends a message that needs no answer. leave() waits until it has arrived.
   void tell(const PeerId& peer, Message message);
@@ -62,11 +64,12 @@ class GossipPeer {
   // block.
 
   // Asks worker `from` for the weights of all keys numbered `first` or higher. With `state`, also asks for the
-  // optimizer's state. Returns nothing if that worker is lost. Throws the error of its refuse_fetches().
+  // optimizer's state. Returns an empty list if that worker is lost. Throws the error that it has set with
+  // refuse_fetches().
   std::vector<SavedKey> fetch(int from, std::size_t first, bool state);
-  // Sets the error that fetch() from this worker throws from now on; null: none.
+  // Sets the error that other workers get from now on when they fetch() from this one. Null: fetch() works again.
   void refuse_fetches(std::exception_ptr why);
-  // Moves the weights from key `first` on towards `fetched`, by `share` of the difference.
+  // Moves the weights of key `first` and of all later keys towards `fetched`, by `share` of the difference.
   void take(const std::vector<SavedKey>& fetched, std::size_t first, double share);
   // Moves the weights to the mean over the workers that can be reached.
   void take_mean();
@@ -84,7 +87,7 @@ class GossipPeer {
   // Returns the addresses of the arrays in a payload, one for each of the first `keys` entries of keys_. The arrays
   // hold weights or differences. Throws Corrupt unless the payload holds exactly these arrays.
   std::vector<const std::byte*> runs(PayloadReader& payload, std::size_t keys) PACELINE_REQUIRES(mutex_);
-  // On threads of the Node:
+  // Handlers of the Node, and the functions that they call:
   void on_request(const Request& request);
   void on_roster(const Roster& roster);
   Message answer_meeting(const Request& request);

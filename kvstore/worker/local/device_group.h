@@ -32,7 +32,8 @@ class DeviceGroup : public std::enable_shared_from_this<DeviceGroup> {
   // order of the devices.
   struct Operation {
     std::string key;
-    Variable weights;            // variable of the key's weights; poisoned if NCCL fails after the end of the task
+    // Variable of the key's weights. It is poisoned if NCCL fails before the task is complete. Null for a broadcast.
+    Variable weights;
     std::vector<NDArray> parts;  // the summands; empty for a broadcast
     NDArray one;                 // on one of the devices: the sum, or the array to broadcast
     std::vector<NDArray> outs;   // targets of a broadcast; the device of `one` needs none
@@ -40,11 +41,11 @@ class DeviceGroup : public std::enable_shared_from_this<DeviceGroup> {
   // Task: runs all operations together, so a failure of one array fails all. A failure of NCCL is a DeviceError that
   // names the keys. Later tasks of the group then fail too.
   void run(const char* task, std::vector<Operation> operations, int priority);
-  // Announces that a task, not pushed yet, will fill `out` from `weights`. If NCCL reports the failure of a sum for
-  // `weights` after the end of the sum's task, `out` is poisoned as well as `weights`. A thread that already waits for
-  // `out` may miss this.
+  // Announces that a task, not pushed yet, will fill `out` from `weights`. If NCCL then fails before a sum for
+  // `weights` is complete, `out` is poisoned as well as `weights`. A thread that already waits for `out` may miss this.
   void fills(const Variable& weights, const Variable& out);
-  // For a task that updates weights without a sum: throws if an earlier sum for the weights has failed.
+  // For a task that updates weights: throws if NCCL has failed before a sum for the weights was complete. A task that
+  // reads no such sum would not notice the failure.
   void require_kept(const Variable& weights);
 
  private:

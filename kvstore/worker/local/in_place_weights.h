@@ -1,6 +1,6 @@
 #pragma once
 // Weights of modes `local` and `device` that are updated in place. They are on an accelerator, with the optimizer's
-// state, or in an array that the caller shares with the store. On an accelerator, one task updates all weights of a
+// state, or in an array that the caller shares with the store. On an accelerator, one task applies all gradients of a
 // call. There is no staleness policy, because in one process no gradient is late.
 
 #include <paceline/backend.h>
@@ -44,7 +44,8 @@ class InPlaceWeights {
     InPlaceKey* key;
     NDArray gradient;  // on the weights' device, contiguous
   };
-  // Tasks: one for each accelerator, and on the CPU one for each key.
+  // Tasks: one for the gradients of each accelerator, and one for each key on the CPU. Running statistics have a task
+  // for each key everywhere.
   void push(std::span<const Push> pushes, std::int64_t examples, int priority);
   std::int64_t updates() const { return updates_; }
 

@@ -26,8 +26,8 @@ struct LocalKey {
   Variable weights;                             // orders accesses to the weights
   NDArray array;                                // the caller's array
   std::unique_ptr<InPlaceKey> there = nullptr;  // weights that are updated in place; null: they are in the updater
-  std::uint64_t call = 0;                       // the last call that names the key; `place`: its index there
-  std::size_t place = 0;
+  std::uint64_t call = 0;                       // number of the last call that names the key
+  std::size_t place = 0;                        // index of the key in that call's list
 };
 
 class InThisProcess final : public LocalBackend {
@@ -120,7 +120,8 @@ class InThisProcess final : public LocalBackend {
     spread(spreads, priority);
   }
 
-  // The update of a key copies its weights to the first output, in the same pass.
+  // The task that updates a key in the updater also fills one output of the key, the first one that is contiguous and
+  // on the CPU.
   void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
                  int priority) override {
     struct Pushed {
@@ -172,8 +173,8 @@ class InThisProcess final : public LocalBackend {
         }
         const NDArray gradient = pushed.gradient.to(Device{}).contiguous();
         std::vector<Variable> read{gradient.variable()}, written{pushed.key->weights};
-        // If NCCL reports a failure after the copy to the host was pushed, only the sum is poisoned. So the update
-        // reads the sum too.
+        // If NCCL reports a failure after the copy to the host was pushed, the sum is poisoned, but its copy is not. So
+        // the update reads the sum too.
         if (!pushed.others.empty()) read.push_back(pushed.gradient.variable());
         if (!pushed.out.is_none()) {
           fills(*pushed.key, pushed.out);
@@ -342,8 +343,8 @@ class InThisProcess final : public LocalBackend {
     for (auto& [group, operations] : together) group->run(task, std::move(operations), priority);
   }
 
-  // The group of the devices of `arrays`, each on a device of its own, and of `one`. Null if NCCL cannot be used for
-  // these arrays.
+  // Returns the group of the devices of `arrays` and of `one`. Null if NCCL cannot be used, for instance because two of
+  // `arrays` are on one device.
   std::shared_ptr<DeviceGroup> group_of(std::span<const NDArray> arrays, const NDArray& one) PACELINE_REQUIRES(mutex_) {
     if (one.device().kind != DeviceKind::kCuda) return nullptr;
     std::vector<Device> devices;
@@ -360,8 +361,9 @@ class InThisProcess final : public LocalBackend {
     return found != groups_.end() ? found->second : groups_[devices] = DeviceGroup::make(devices, engine_);
   }
 
-  // Returns the sum of `first` and `parts`. They are added in the order of the devices, so the sum does not depend on
-  // the order of the list. If NCCL adds them, this function only appends the operation to `sums`.
+  // Returns the sum of `first` and `parts`. The sum does not depend on their order if each is on a device of its own.
+  // Without NCCL, they are added in the order of the devices. If NCCL adds them, this function only appends the
+  // operation to `sums`.
   NDArray combine(const LocalKey& key, const NDArray& first, std::vector<NDArray> parts, int priority, Together& sums)
       PACELINE_REQUIRES(mutex_) {
     parts.insert(parts.begin(), first);

@@ -11,8 +11,9 @@ namespace paceline {
 
 // Modes `local` and `device`: this process holds the weights, and engine tasks update them. Each run of a program gives
 // the same bits, with every kind of engine. A float32 key whose first values are on an accelerator stays there, with
-// the optimizer's state. Its gradients are summed and applied on that device. The weights of other keys are on the CPU,
-// in the caller's array if that is shared and float32. Gradients of several devices are summed on the CPU, or in
+// the optimizer's state. Its gradients are summed and applied on that device. The weights of other keys are on the CPU.
+// They are in the caller's array if that is shared, contiguous and float32, and holds no running statistics. Otherwise
+// the store keeps a copy. Gradients of several devices are summed on the CPU, or in
 // `device` on the first of the devices.
 class LocalBackend : public Backend {
  public:

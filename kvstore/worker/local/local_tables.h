@@ -1,5 +1,5 @@
 #pragma once
-// Row-sparse tables in this process, for mode `local`.
+// Row-sparse tables in this process, for modes `local` and `device`.
 
 #include <paceline/backend.h>
 

@@ -28,7 +28,8 @@ struct CompressionSetting : KeyCodecs {  // the codecs are those of keys that no
   std::vector<Rule> rules;                // the first rule that matches a key counts
   std::int64_t min_bytes = 4096;          // smaller keys travel raw; 0 with codecs that vote
   std::vector<std::string> except, only;  // patterns for keys that no rule matches; `only` empty: all keys
-  // True: encodes only keys whose pushes were measured to become faster. Results may then differ from run to run.
+  // True: encodes only keys that arrive sooner that way, by the measured speed of the codec and by `bandwidth`. Results
+  // may then differ from run to run.
   bool measured = false;
   double bandwidth = 0;  // of the link, in bytes per second; 0: measured as well
   Extensions own;        // the user's own codecs, which the text may name

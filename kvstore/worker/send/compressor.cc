@@ -63,8 +63,8 @@ Compressor::Speed Compressor::measure(const Codec& codec) {
   for (auto& array : arrays) state.push_back(array.data());
   std::vector<std::byte> out(codec.max_bytes(kCount));
   std::vector<float> decoded(values.size());
-  // Measures what holds in the long run: a push after the warm-up of a codec, and a matrix, because some codecs gain
-  // nothing for a vector.
+  // Measures a late push, because a codec with a warm-up sends more in its first pushes. Measures a matrix, because
+  // some codecs do not shorten a vector.
   constexpr std::int64_t kPush = 1 << 20, kColumns = 512;
   const auto now = [] { return std::chrono::steady_clock::now(); };
   const auto per_byte = [](auto from, auto to) {

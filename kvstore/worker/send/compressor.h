@@ -38,19 +38,19 @@ class Compressor {
     return encode(key, std::move(ranges), gradient, rank, workers, priority);
   }
 
-  // If push_codec() takes over the optimizer's momentum, applies it to the gradient of a key whose own codec does not,
-  // or that travels raw. Otherwise, and for running statistics, returns the gradient.
+  // For a key that travels raw, or whose own codec does not take over the momentum. If push_codec() takes over the
+  // optimizer's momentum, applies it to the gradient. Otherwise, and for running statistics, returns the gradient.
   NDArray with_momentum(const KeyInfo& key, const NDArray& gradient, int priority);
 
   // The codec for the gradients of keys that no rule matches; null: raw.
   const std::shared_ptr<const WireCodec>& push_codec() const { return choices_.back().push; }
-  // Does push_codec() exchange two messages for each push? See two_round_push.h.
+  // Does push_codec() take two rounds of messages for each push? See two_round_push.h.
   bool two_rounds() const { return push_codec() && push_codec()->codec->two_rounds(); }
   // The state arrays of a key's codec. The key must have been encoded before.
   const std::vector<NDArray>& arrays_of(const std::string& key) const { return slots_.at(key).arrays; }
 
-  // State arrays as "<key>/<slot>". Wait for them before you read them. load() removes the arrays that it has loaded
-  // from `state`.
+  // State arrays as "<key>/<slot>". Wait for them before you read them. load() removes from `state` the arrays that it
+  // has loaded.
   NamedArrays state() const;
   void load(NamedArrays* state);
   void forget_state() { load(std::make_unique<NamedArrays>().get()); }
@@ -101,7 +101,7 @@ class Compressor {
   std::shared_ptr<Figures> figures_ = std::make_shared<Figures>();
   double momentum_ = 0;  // the momentum that the codec takes over; 0: none
   bool nesterov_ = false;
-  std::map<std::string, Velocity> velocities_;  // of keys to which with_momentum() applied it
+  std::map<std::string, Velocity> velocities_;  // by key; only for keys to which with_momentum() applies momentum
 };
 
 }  // namespace paceline

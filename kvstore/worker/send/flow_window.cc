@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kSmallRequest = 4096;      // bytes; the round trip of a request up to this size measures latency
 constexpr double kLargeRequest = 64 << 10;  // bytes; a request from this size on measures bandwidth
-constexpr int kSamples = 64;                // an old bandwidth is forgotten after so many samples
+constexpr int kSamples = 64;                // samples of a period; a bandwidth counts in its period and in the next
 constexpr double kPieces = 3;               // messages: one travels, one is applied, one is answered
 constexpr double kLeastSeconds = 0.02;      // what a busy machine may take to answer
 constexpr double kLeastMessage = 256 << 10, kMostMessage = 4 << 20;

@@ -16,7 +16,7 @@ class FlowWindow {
   // Issued when a request is sent, and passed back when it is answered.
   struct Ticket {
     Time sent;
-    Time since;  // the last answer before the request was sent; `sent` if nothing was in flight
+    Time since;  // the last answer before the request was sent; `sent` if none has come since the start or idle()
     double answered_before = 0;
   };
 
@@ -34,7 +34,8 @@ class FlowWindow {
   // Ends a step: everything submitted since the last call belongs to it. A worker that is never idle needs this call.
   void step_over();
 
-  // s*, between 256 KiB and 4 MiB. 1 MiB until the bandwidth is known.
+  // The best size of a message. If the constructor got a size, it is that size. Otherwise it is s*, between 256 KiB and
+  // 4 MiB, or 1 MiB until the bandwidth is known.
   std::size_t message_bytes() const;
   // The number of bytes that may be in flight.
   std::size_t bytes() const;

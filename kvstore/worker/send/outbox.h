@@ -22,9 +22,9 @@ class Outbox {
       : node_(node), server_(server), credit_(message_bytes, narrow) {}
 
   // Sends a request now, or when others were answered. Larger priorities go first. Requests of equal priority go in the
-  // order given. `bytes` count against the bytes in flight. Requests of 0 `bytes`, whatever their size, overtake
-  // requests that wait for room. If a request cannot be sent, because memory is short or it is too large, `on_reply`
-  // gets the error. Thread-safe.
+  // order given. `bytes` count against the bytes in flight. A request with `bytes` = 0 takes no room, whatever its
+  // size, and overtakes requests that wait for room. If a request cannot be sent, because memory is short or the
+  // request is too large, `on_reply` gets the error. Thread-safe.
   void submit(int priority, std::size_t bytes, Message request, Node::ReplyHandler on_reply);
   // Would the server read this frame without a copy? See Transport::reads_in_place().
   bool reads_in_place(const void* data, std::size_t bytes) const { return node_.reads_in_place(server_, data, bytes); }
@@ -38,7 +38,7 @@ class Outbox {
   void end_step();
 
  private:
-  // What is left of a request when it was sent. It is answered exactly once.
+  // The part of a request that stays here until the request is answered, exactly once.
   struct Sent {
     FlowWindow::Ticket ticket;
     std::size_t bytes = 0;

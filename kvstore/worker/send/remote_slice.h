@@ -19,7 +19,8 @@ struct RemoteSlice {
   RemotePartition* partition = nullptr;
   std::uint32_t number = 0;  // number in the partition
   std::int64_t begin = 0, end = 0;
-  // Version of the worker's weights. Only tasks that write RemoteKey::order use it, or the `order` of the slice's part.
+  // Version of the worker's weights. Only tasks that write RemoteKey::order, or the `order` of the slice's part, use
+  // it.
   std::uint64_t base = 0;
 };
 

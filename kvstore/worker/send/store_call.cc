@@ -33,7 +33,8 @@ Step::~Step() {
 }
 
 void Step::close(std::shared_ptr<Step> next) {
-  delivery_->then([later = next->delivery()](const std::exception_ptr&) {});  // released after all actions
+  // Keeps the next delivery until all actions of this one have run.
+  delivery_->then([later = next->delivery()](const std::exception_ptr&) {});
   next_ = std::move(next);
 }
 

@@ -46,7 +46,8 @@ class Step {
   void close(std::shared_ptr<Step> next);
   // Drops `on_end`, because a step of another number replaces this one.
   void cancel() { on_end_ = nullptr; }
-  // Held by the step, and by messages of the step's pushes that are sent after the step has ended.
+  // The step holds its delivery. Second rounds of the step's pushes hold it too, and may go on after the step's end
+  // (TwoRoundPush).
   const std::shared_ptr<Delivery>& delivery() const { return delivery_; }
 
  private:
@@ -64,7 +65,7 @@ class Pending {
   void wait_none() { wait_until(0); }
   // Blocks until at most `most` calls are in flight.
   void wait_until(int most);
-  // Seconds since a call began or ended, if calls are in flight; else 0.
+  // If calls are in flight, the seconds since a call last began or ended; else 0.
   double seconds_waiting();
 
  private:
@@ -74,7 +75,7 @@ class Pending {
   std::chrono::steady_clock::time_point changed_ PACELINE_GUARDED_BY(mutex_);
 };
 
-// Counts the answers that are still missing, and keeps the first error among them. Thread-safe.
+// Counts the answers that are still missing, and keeps the first error that was noted. Thread-safe.
 class Answers {
  public:
   // Call before the messages are sent. A negative number takes back messages that could not be sent.

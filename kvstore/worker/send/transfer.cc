@@ -35,7 +35,7 @@ struct Transfer::Outgoing {
   Batch batch;
   std::unique_ptr<Outgoing> pulls = nullptr;  // sent when this message, which only pushes, is answered
 
-  // The number of this codec in the message.
+  // Returns the number of this codec in the message, from 1. Adds the codec to the message if it is new.
   std::uint32_t number_of(const WireCodec& codec) {
     for (int i = 0; i < body.codecs_size(); ++i)
       if (body.codecs(i) == codec.text) return static_cast<std::uint32_t>(i) + 1;
@@ -135,7 +135,7 @@ struct Transfer::Run {
   const Item* item;
   int server;
   bool push, pull;
-  std::size_t offset, bytes;      // in the key's arrays
+  std::size_t offset, bytes;      // in the item's arrays
   EncodedGradient::Slice pushed;  // place in the sent array, which may be encoded
   std::size_t pulled_bytes;       // the most bytes that the server sends back
 };
@@ -245,8 +245,8 @@ std::unique_ptr<Transfer::Outgoing> Transfer::make_message(std::span<const Run> 
 void Transfer::submit(std::shared_ptr<Outgoing> sent) {
   const auto server = static_cast<std::size_t>(sent->server);
   Message message = message_of(MessageKind::kPushPull, sent->body, sent->payload.finish());
-  // A pull may wait for other workers, and they may wait for later requests of this worker. So a pull takes no room in
-  // the window.
+  // If pulls may wait for other workers, these may wait for later requests of this worker. So such pulls take no room
+  // in the window.
   const std::size_t bytes = route_.pulls_wait ? sent->pushed_bytes : std::max(sent->pushed_bytes, sent->pulled_bytes);
   auto on_answer = [self = shared_from_this(), sent = std::move(sent)](std::optional<Message> answer,
                                                                        const std::exception_ptr& error) {

@@ -26,8 +26,8 @@ struct RemotePart {
 // A key of this worker. The members that every call reads come first.
 struct RemoteKey {
   RemoteKey* next = nullptr;  // the key that the last call named after this one; the next call probably does too
-  std::uint64_t call = 0;     // the last call that pushes the key; `place`: its index there
-  std::size_t place = 0;
+  std::uint64_t call = 0;     // number of the last call that pushes the key
+  std::size_t place = 0;      // index of the key in that call's list
   KeyInfo info;
   Variable order;  // written by every task about this key, so that these run in order; parts have their own
   std::optional<std::uint64_t> last_step;  // the last step that pushed the key
@@ -93,7 +93,7 @@ class Transfer final : public StoreCall, public SmallCaller, public std::enable_
 
   std::vector<Variable> reads() const;
   std::vector<Variable> writes() const;
-  // Sends the call, whose gradients are ready. `completion` ends when everything is answered.
+  // Sends the call, whose gradients are ready. Calls done() or fail() of `completion` when everything is answered.
   void start(Completion completion);
 
  private:

@@ -38,7 +38,7 @@ struct LocalKey {
   DType dtype = DType::kFloat32;
   NDArray array;              // the caller's array
   Variable weights;           // orders accesses to the weights in the updater
-  NDArray base;               // pulled last: the weights that the round began from; elastic: the centre
+  NDArray base;               // the weights that were pulled last: the start of the round, or, if elastic, the centre
   NDArray sent;               // the array that is pushed to the servers
   std::int64_t examples = 0;  // seen since the last push to the servers
   bool updated = false;       // since the last push to the servers
@@ -312,7 +312,7 @@ class AveragingBackend final : public Backend {
     skipped_ = true;
   }
 
-  // Ends this worker's round, over all keys.
+  // Ends this worker's round. First exchanges the keys that this worker has not exchanged in the round.
   void end_round() {
     std::vector<LocalKey*> rest;
     for (auto& [name, key] : keys_)

@@ -1,6 +1,6 @@
 #pragma once
-// Mode dist_local. Every worker trains alone with its own Updater, as in mode `local`. Every `steps` steps the weights
-// of all workers are averaged at the servers.
+// Mode dist_local. Every worker trains alone with its own Updater, as in mode `local`. Every `steps` steps, workers and
+// servers exchange weights, in one of the forms of AveragingOptions.
 
 #include <paceline/backend.h>
 #include <paceline/kvstore.h>

@@ -68,7 +68,8 @@ class RowTransfer final : public StoreCall, public std::enable_shared_from_this<
 
   std::vector<Variable> reads() const;
   std::vector<Variable> writes() const;
-  // Sends the call, whose ids and gradients are ready. `completion` ends when everything is answered.
+  // Sends the call, whose ids and gradients are ready. Calls done() or fail() of `completion` when everything is
+  // answered.
   void start(Completion completion);
 
  private:
@@ -89,7 +90,7 @@ class RowTransfer final : public StoreCall, public std::enable_shared_from_this<
   std::vector<Piece> cut(std::size_t item, int partition, bool pushes, bool pulls) const;
   void add(std::size_t item, const Piece& piece, Outgoing& message);
   static Ids ids_of(const std::vector<OrderedRow>& rows, RowRange range);
-  // Returns the ids.
+  // Adds the gradients of a piece to the message. Returns the ids of their rows.
   Ids add_gradients(std::size_t item, const Piece& piece, wire::RowPart& part, Outgoing& message);
   void submit(Outgoing& message);
   void receive(const std::vector<Pulled>& pulled, const Message& answer);

@@ -1,5 +1,5 @@
-// Checkpoints of the row-sparse tables of ServersBackend. save() gathers rows from all servers, and load() distributes
-// them again. The job can therefore resume with another number of servers.
+// Checkpoints and first values of the row-sparse tables of ServersBackend. save() gathers rows from all servers, and
+// load() distributes them again. The job can therefore resume with another number of servers.
 #include <paceline/error.h>
 #include <paceline/updater.h>
 

@@ -94,7 +94,8 @@ ServersBackend::ServersBackend(const ClusterConfig& config, ModeSetting setting,
   route_.pending = pending_;
   route_.waited_microseconds = &waited_microseconds_;
   route_.pulls_wait = traits_.pulls_wait();
-  // Over shm, servers read gradients in the worker's memory. A mode that keeps gradients needs copies.
+  // Over shm, servers read gradients in the worker's memory. A mode that keeps gradients needs copies. Over inproc, the
+  // worker copies in every mode.
   const TransportSetting transport = TransportSetting::parse(config.transport);
   route_.copies = transport.in_process() || (traits_.in_rounds() && transport.lends_memory());
   node_->join();
@@ -219,7 +220,7 @@ void ServersBackend::transfer(const std::vector<PushItem>& gradients, const std:
     std::vector<Transfer::Item> items;
     items.reserve(std::min(kKeysAtOnce, named.size()));
     std::vector<std::pair<RemoteKey*, NDArray>> predicted;
-    NDArray made;  // replaces an array that cannot be sent or filled in place
+    NDArray made;  // an array that is sent or filled instead of the caller's
     for (std::size_t i = 0; i < named.size(); ++i) {
       // The first keys are on their way while the next are prepared.
       if (items.size() == kKeysAtOnce && !two_rounds && !route_.pulls_wait) {

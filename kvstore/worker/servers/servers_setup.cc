@@ -1,4 +1,4 @@
-// The collective parts of ServersBackend: keys, rules, barriers, the end.
+// Parts of ServersBackend: keys, rules, barriers, facts, pauses, the positions of data, and finish().
 #include <paceline/error.h>
 #include <paceline/log.h>
 
