@@ -5,6 +5,7 @@
 #include <support/cluster_in_process.h>
 
 #include <map>
+#include <set>
 
 #include "servers/servers.h"
 
@@ -38,6 +39,12 @@ TEST(CompressionSetting, RulesGoByTheFirstPatternThatFits) {
        {"a", "a:zip", "a:top_k:ratio=2", "a:top_k:treshold=1", "a:dgc", "a:sign:majority=1", "a:power_sgd:rounds=2"})
     EXPECT_THROW(parse(str("rules=", wrong)), InvalidArgument) << wrong;
   EXPECT_THROW(KVStore::check("ring:rules=a:bf16", false), InvalidArgument);
+  // Workers whose texts differ are refused. Each may have a link of its own bandwidth.
+  std::set<std::string> texts;
+  for (const char* const more : {"", ",min_bytes=0", ",except=*bias*", ",only=*bias*", ",pull=none", ",rules=a:bf16"})
+    texts.insert(parse(std::string("compression=bf16") + more).text());
+  EXPECT_EQ(texts.size(), 6u);
+  EXPECT_EQ(parse("compression=bf16,bandwidth=measured").text(), parse("compression=bf16").text());
 }
 
 TEST(CompressionSetting, SaysWhatTravelsAsWhat) {

@@ -33,7 +33,7 @@ class HandMadePeer {
     node_.join();
     wire::InitRequest init;
     init.set_call(1);
-    init.set_mode("ring with compression=bf16,pull=bf16");
+    init.set_mode("ring with compression=bf16,pull=bf16,min_bytes=1");
     for (const KeyInfo& key : keys()) write_key(key, init.add_keys());
     wire::InitReply reply;
     EXPECT_TRUE(reply.ParseFromString(test::ask(node_, MessageKind::kInit, init.SerializeAsString()).body));

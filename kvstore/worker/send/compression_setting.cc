@@ -202,8 +202,12 @@ std::string CompressionSetting::describe() const {
 
 std::string CompressionSetting::text() const {
   if (!active()) return "";
-  std::string text = "compression=" + push.text() + ",pull=" + pull.text();
-  for (const Rule& rule : rules) text += "," + rule.pattern + "=" + rule.push.text();
+  const auto of = [](const KeyCodecs& codecs) { return codecs.push.text() + ",pull=" + codecs.pull.text(); };
+  std::string text = "compression=" + of(*this);
+  for (const Rule& rule : rules) text += ",rules=" + rule.pattern + "=" + of(rule);
+  if (const auto usual = CompressionSetting().min_bytes; min_bytes != usual) text += str(",min_bytes=", min_bytes);
+  for (const std::string& pattern : except) text += ",except=" + pattern;
+  for (const std::string& pattern : only) text += ",only=" + pattern;
   return text;
 }
 
