@@ -93,6 +93,16 @@ std::string address_of_interface(const std::string& prefix) {
                         "' is no network interface with an address; known:" + names);
 }
 
+// Names the variable in an InvalidArgument that `check` throws.
+template <class Check>
+void in_variable(const char* name, const Check& check) {
+  try {
+    check();
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(str("[cluster] ", name, ": ", error.what()));
+  }
+}
+
 bool is_set(const char* name) {
   const std::string text = text_of(name);
   require(text.empty() || text == "0" || text == "1", "[cluster] ", name, "='", text, "' is neither 0 nor 1");
@@ -115,7 +125,8 @@ std::string secret_of_job() {
   return inherited_secret(whole_number("PACELINE_KEY_FD", descriptor, 3, 1 << 20));
 }
 
-// A process has several connections to each peer, and processes outside the job may hold some for a while.
+// Every connection takes a descriptor. A process has several connections to each peer. Processes outside the job may
+// also hold connections open for a while.
 void raise_descriptor_limit() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -148,7 +159,7 @@ ClusterConfig ClusterConfig::from_environment() {
   config.port_file = text_of("PACELINE_PORT_FILE");
   config.ended_file = text_of("PACELINE_ENDED_FILE");
   config.faults = text_of("PACELINE_FAULTS");
-  check_faults(config.faults, config.workers, config.servers);
+  in_variable("PACELINE_FAULTS", [&] { check_faults(config.faults, config.workers, config.servers); });
   config.lost_file = text_of("PACELINE_LOST_FILE");
   config.message_bytes = whole_number("PACELINE_MESSAGE_BYTES", 0, 0, 1 << 30);
   if (const std::string transport = text_of("PACELINE_TRANSPORT"); !transport.empty()) config.transport = transport;
@@ -164,7 +175,9 @@ ClusterConfig ClusterConfig::from_environment() {
           "' is unknown; known: continue stop");
   config.stop_on_worker_loss = loss == "stop";
   config.names_log = true;
-  if (!TransportSetting::parse(config.transport).in_process()) {
+  bool in_process = false;
+  in_variable("PACELINE_TRANSPORT", [&] { in_process = TransportSetting::parse(config.transport).in_process(); });
+  if (!in_process) {
     config.secret = secret_of_job();
     raise_descriptor_limit();
   }

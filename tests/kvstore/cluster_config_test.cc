@@ -170,6 +170,14 @@ TEST_F(ClusterEnvironment, five_variables_are_enough) {
   EXPECT_EQ(config.heartbeat_seconds, 1);
 }
 
+TEST_F(ClusterEnvironment, a_wrong_text_names_its_variable) {
+  set("PACELINE_FAULTS", "drop everything");
+  EXPECT_EQ(error().find("[cluster] PACELINE_FAULTS: "), 0u) << error();
+  unsetenv("PACELINE_FAULTS");
+  set("PACELINE_TRANSPORT", "pigeon");
+  EXPECT_EQ(error().find("[cluster] PACELINE_TRANSPORT: "), 0u) << error();
+}
+
 TEST_F(ClusterEnvironment, the_others_are_read) {
   set("DMLC_INTERFACE", "lo");
   EXPECT_EQ(ClusterConfig::from_environment().node_host, "127.0.0.1");
