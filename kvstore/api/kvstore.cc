@@ -146,6 +146,7 @@ std::shared_ptr<KVStore> KVStore::join(const ClusterConfig& given, const std::st
   if (options.silence_deadline_seconds != defaults.silence_deadline_seconds)
     config.silence_deadline_seconds = options.silence_deadline_seconds;
   const ServerlessMode* const serverless = serverless_mode(spec.name);
+  require(!serverless || !serverless->alone, "mode '", spec.name, "' joins no job: use create()");
   const auto make = serverless ? serverless->make : make_servers_backend;
   return std::make_shared<KVStore>(make(config, spec, options), spec);
 }

@@ -31,6 +31,11 @@ LearningRate LearningRate::parse(const Options& options) {
   }
   require(rate.base_ >= 0 && std::isfinite(rate.base_), "lr is ", rate.base_,
           ", expected a finite number of at least 0");
+  require(rate.end_ >= 0 && std::isfinite(rate.end_), "schedule_end is ", rate.end_,
+          ", expected a finite number of at least 0");
+  require(rate.factor_ >= 0 && std::isfinite(rate.factor_), "schedule_factor is ", rate.factor_,
+          ", expected a finite number of at least 0");
+  require(rate.warmup_ >= 0, "schedule_warmup is ", rate.warmup_, ", expected at least 0");
   return rate;
 }
 
@@ -133,6 +138,7 @@ void set_common(Options& options, const Struct& given) {
 }  // namespace
 
 SGD::operator Spec() const {
+  require(momentum != 0 || !nesterov, "optim::SGD: nesterov needs a momentum");
   Spec spec{momentum == 0 ? "sgd" : nesterov ? "nesterov" : "momentum", {}};
   set_common(spec.options, *this);
   if (momentum != 0) spec.options.set("momentum", number(momentum));

@@ -7,19 +7,18 @@
 namespace paceline {
 namespace {
 
-constexpr std::int64_t kDelayOfFactors = 2;
-
 // Runs several policies on the same tile, one after the other.
 class Chain final : public Staleness {
  public:
   void add(const std::string& name, std::shared_ptr<const Staleness> part) {
-    if (has_factor(*part)) {
+    const bool factor = has_factor(*part);
+    if (factor) {
       require(with_factor_.empty() || with_factor_ == name, "the staleness policies ", with_factor_, " and ", name,
               " cannot be combined: each of them has a factor, and an update carries one");
       with_factor_ = name;
     }
     for (const std::string& state : part->state_names()) names_.push_back(str(name, "_", state));
-    parts_.push_back({static_cast<int>(part->state_names().size()), std::move(part)});
+    parts_.push_back({name, static_cast<int>(part->state_names().size()), factor, std::move(part)});
   }
   std::vector<std::string> state_names() const override { return names_; }
   bool needs_pulled() const override {
@@ -34,9 +33,15 @@ class Chain final : public Staleness {
   }
   // Parts of the same name have the same options, and so the same factor.
   double factor(const StaleContext& context) const override {
-    for (const Part& part : parts_)
-      if (const double factor = part.policy->factor(context); factor != 1) return factor;
-    return 1;
+    if (parts_.size() == 1) return parts_.front().policy->factor(context);
+    double factor = 1;
+    for (const Part& part : parts_) {
+      const double own = part.policy->factor(context);
+      if (part.has_factor) factor = own;
+      require(part.has_factor || own == 1, "the staleness policy ", part.name, " has the factor ", own,
+              " at a delay of ", context.delay, " but 1 at small delays: it cannot be combined with other policies");
+    }
+    return factor;
   }
   bool corrects(const StaleContext& context) const override {
     for (const Part& part : parts_)
@@ -48,18 +53,30 @@ class Chain final : public Staleness {
 
  private:
   struct Part {
+    std::string name;
     int states;
+    bool has_factor;
     std::shared_ptr<const Staleness> policy;
   };
+  // Tries some delays, because factor() may be 1 for small ones.
   static bool has_factor(const Staleness& policy) {
     StaleContext context;
-    context.delay = kDelayOfFactors;
-    return policy.factor(context) != 1;
+    context.learning_rate = context.peak_rate = 0.1;
+    for (const std::int64_t delay : {1, 2, 4, 16, 256, 65536})
+      for (const int workers : {1, 16}) {
+        context.delay = delay;
+        context.workers = workers;
+        if (policy.factor(context) != 1) return true;
+      }
+    return false;
   }
   template <class T>
   void run(Tile<T> tile, const StaleContext& context) const {
+    if (parts_.size() == 1) return parts_.front().policy->correct(tile, context);
+    StaleContext without_factor = context;
+    without_factor.factor = 1;
     for (const Part& part : parts_) {
-      part.policy->correct(tile, context);
+      part.policy->correct(tile, part.has_factor ? context : without_factor);
       tile.state += part.states;
     }
   }

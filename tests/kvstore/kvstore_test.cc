@@ -24,6 +24,10 @@ TEST(Store, AWorkerThatCannotJoinThrowsAndLeavesNothingBehind) {
   EXPECT_THROW(KVStore::join(config, "dist_async"), NetworkError);
 }
 
+TEST(Store, ModesOfOneProcessJoinNoJob) {
+  for (const char* const mode : {"local", "device"}) EXPECT_THROW(KVStore::join({}, mode), InvalidArgument) << mode;
+}
+
 TEST(Store, RoundTripOverEveryTransport) {
   for (const char* transport : {"inproc", "tcp", "shm"}) {
     for (const char* mode : {"dist_async:staleness=none", "dist_sync"}) {

@@ -169,6 +169,14 @@ TEST(Optimizer, CountsTheScheduleInExamples) {
   EXPECT_NEAR(at("lr=1,schedule=cosine,schedule_examples=100", 50), 0.5, 1e-15);
   EXPECT_DOUBLE_EQ(at("lr=1,schedule=step,schedule_every=10,schedule_factor=0.5", 25), 0.25);
   EXPECT_DOUBLE_EQ(at("lr=1,schedule_warmup=9", 4), 0.5);
+  for (const char* const wrong :
+       {"lr=-1", "schedule_end=-0.1", "schedule_factor=-1", "schedule_factor=nan", "schedule_warmup=-5"})
+    EXPECT_THROW(at(wrong, 0), InvalidArgument) << wrong;
+}
+
+TEST(Optimizer, NesterovNeedsAMomentum) {
+  EXPECT_THROW((Spec(optim::SGD{.lr = 0.1, .nesterov = true})), InvalidArgument);
+  EXPECT_EQ((Spec(optim::SGD{.lr = 0.1, .momentum = 0.9, .nesterov = true})).name, "nesterov");
 }
 
 TEST(Optimizer, WritesNumbersAsAPersonWould) {

@@ -2,8 +2,8 @@
 // KVStore: workers share named parameters, push gradients and pull weights. The same program runs alone and
 // distributed. One string chooses the mode: `NAME[:option=value,...]`.
 //
-// - `local[:aggregate=A]`: one process. Several devices may push gradients of one key (backend.h). Weights on an
-//   accelerator stay there. NCCL sums the gradients of several GPUs if possible (PACELINE_NCCL=0: never).
+// - `local[:aggregate=A]`: one process. Several devices may push gradients of one key (backend.h). Float32 weights on
+//   an accelerator stay there. NCCL sums the gradients of several GPUs if possible (PACELINE_NCCL=0: never).
 // - `device`, or `nccl`: as `local`, but gradients that `local` would sum on the CPU are summed on the first of their
 //   devices.
 // - `dist_sync[:backup=b][,aggregate=A]`, or `dist_sync_device`, `dist_device_sync`: rounds over the live workers.
@@ -13,10 +13,10 @@
 //   no worker computes more than s steps ahead of the slowest. With bound=lo..hi, the servers choose s in lo..hi at
 //   each step to minimise the predicted wait.
 // - `dist_local:steps=H[,averaging=F]`: every worker trains alone, and every H steps the weights are averaged.
-//   `average` takes the mean, weighted by examples. `elastic` moves each worker's weights and a centre towards each
-//   other by the share `alpha`, and no worker waits. `federated` takes the mean over a `fraction` of the workers, drawn
-//   for each round with `seed`. A worker that is not drawn drops a step and waits. After a barrier all workers have the
-//   same weights.
+//   `average` takes the mean, weighted by examples. `elastic` moves each worker's weights and the servers' weights
+//   towards each other by the share `alpha`, and no worker waits. `federated` takes the mean over a `fraction` of the
+//   workers, drawn for each round with `seed`. A worker that is not drawn drops a step and waits. After a barrier all
+//   workers have the same weights.
 // - `ring[:aggregate=A]`: no server. The workers sum each other's gradients in a fixed order.
 // - `gossip[:steps=H][,seed=S]`: no server. Every worker trains alone. Every H steps, a worker and another one, drawn
 //   with `seed`, move to the mean of their weights. No worker waits. After a barrier all workers have the mean of all
@@ -27,16 +27,18 @@
 // devices, and `sum` is the default. Other modes refuse the option: `dist_async`, for instance, applies each push on
 // its own.
 //
-// Further options of the dist modes:
+// The dist modes have these further options. `ring` has them too, except `staleness` and `bandwidth`. `gossip` has only
+// `transport`.
 // - `staleness` and the options of the policy (staleness.h), but not in `dist_local`;
 // - `transport` (transport.h);
 // - `compression` and the options of the codec (compression.h);
 // - `pull`: the codec of weights, `none`, `bf16` or `fp16`. The default is the codec of `compression` if it suits
 //   weights;
 // - `min_bytes`: keys with fewer bytes are not encoded (4096);
-// - `except` and `only`: patterns of key names joined by +, as `except=*bias*+norm*`;
+// - `except` and `only`: patterns of the names of keys that are not encoded, and of the only keys that are encoded; +
+//   joins patterns, as `except=*bias*+norm*`;
 // - `bandwidth`: bytes per second of the link, or `measured`. Keys whose pushes would not become faster are then not
-//   encoded.
+//   encoded. This choice follows from measured times, so results may differ from run to run.
 
 #include <paceline/backend.h>
 #include <paceline/cluster.h>
@@ -72,7 +74,7 @@ class KVStore {
   // no row-sparse tables. Joins no job.
   static void check(const std::string& mode, bool tables = false, const Extensions& own = {});
   // Like create(), for a worker of a job that `config` describes instead of the environment. Several workers may live
-  // in one process. Not for `local` and `device`.
+  // in one process. For `local` and `device`, throws InvalidArgument.
   static std::shared_ptr<KVStore> join(const ClusterConfig& config, const std::string& mode,
                                        const StoreOptions& options = {});
   // Makes a store on a backend of the caller's own. mode() then returns `mode`.
@@ -108,7 +110,7 @@ class KVStore {
   // from the weights of that pull.
   void pull(const std::string& key, const NDArray& out, int priority = 0);
   // Several keys in one call: array number i belongs to key number i. PushItem and PullItem say when a key may be named
-  // several times. If one list is longer than the other, throw InvalidArgument and do nothing.
+  // several times. If one list is longer than the other, the call throws InvalidArgument and does nothing.
   void push(const std::vector<std::string>& keys, const std::vector<NDArray>& gradients, std::int64_t examples = 1,
             int priority = 0);
   void pull(const std::vector<std::string>& keys, const std::vector<NDArray>& outs, int priority = 0);
@@ -126,11 +128,12 @@ class KVStore {
                  std::int64_t examples = 1, int priority = 0);
   // Declares a row-sparse table (row_tables.h), as Backend::init_tables().
   void init_table(const TableSpec& table);
-  // Collective: every worker calls it at the same place, as init(). Declares a table and sets the first values of its
-  // rows. `values` is an array (rows, width) of the table's type on any device, or a function that writes some rows at
-  // a time. With a function, no array of the whole table is needed. The values of the live worker with the lowest rank
-  // count. That worker sends about 16 MiB at a time, and a server keeps one copy of each row. Blocks until the servers
-  // have all values, also at a worker that joined late. Throws InvalidArgument if the array has another shape or type.
+  // Collective, as init(): all workers make their collective calls in the same order. Declares a table and sets the
+  // first values of its rows. `values` is an array (rows, width) of the table's type on any device, or a function that
+  // writes some rows at a time. With a function, no array of the whole table is needed. The values of the live worker
+  // with the lowest rank count. That worker sends about 16 MiB at a time, and a server keeps one copy of each row.
+  // Blocks until the servers have all values, also at a worker that joined late. Throws InvalidArgument if the array
+  // has another shape or type.
   void init_table(const TableSpec& table, const NDArray& values);
   void init_table(const TableSpec& table, const FirstRows& values);
   // Push and pull rows of tables, as Backend::push_pull_rows().

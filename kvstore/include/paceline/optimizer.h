@@ -53,7 +53,7 @@ struct KeyFactors {
 // The options lr_mult and decay_mult: factors of learning rate and weight decay for single keys, as
 // `lr_mult=*embedding*:0.1+head*:10,decay_mult=*bias*:0`. The first pattern that fits the name of a key or table
 // counts. If no pattern fits, the factor is 1. With a rate factor of 0 the weights stay the same, but the optimizer's
-// state still changes. `assign` has no rate.
+// state still changes. `assign` ignores lr_mult.
 class Multipliers {
  public:
   // Reads both options. Throws InvalidArgument unless each factor is a finite number of at least 0.
@@ -92,7 +92,7 @@ struct Preparation {
 struct UpdateStep {
   double learning_rate = 0;  // learning rate of this update, times the key's factor
   std::int64_t count = 0;    // updates since the optimizer's state began, this one included (Adam's t)
-  double decay_factor = 1;   // the key's factor of weight_decay; only optimizers with decays_weights() use it
+  double decay_factor = 1;   // key's factor of weight_decay; read by update_cuda(), and by update() if decays_weights()
 };
 
 // How far one update moves a weight: learning rate * gain * typical gradient, or learning rate * gain if `normalised`.
@@ -120,8 +120,9 @@ class Optimizer {
   virtual void update(const Tile<float>& tile, const UpdateStep& step) const = 0;
   virtual void update(const Tile<double>& tile, const UpdateStep& step) const = 0;
   // Updates whole arrays in the memory of a CUDA device. Also applies the Preparation, with its weight_decay times the
-  // decay_factor of the key's step. Leaves the gradients as they are. Launches kernels on `stream`, a cudaStream_t,
-  // each for dozens of arrays, and does not wait for them. Throws NotAvailable if the optimizer has no kernel.
+  // decay_factor of the key's step. Leaves the gradients as they are. Launches kernels on `stream`, a cudaStream_t, and
+  // does not wait for them. One launch updates up to a few hundred arrays. Throws NotAvailable if the optimizer has no
+  // kernel.
   virtual void update_cuda(std::span<const DeviceUpdate> updates, const Preparation& preparation, Device device,
                            void* stream) const;
   // How far updates move weights; for staleness policies.
@@ -165,7 +166,7 @@ std::vector<Multiplier> no_decay_on_biases_and_norms();
 struct SGD {
   double lr = 0.01;                                       // learning rate
   double momentum = 0;                                    // 0: no momentum, and no state
-  bool nesterov = false;                                  // see above; needs momentum
+  bool nesterov = false;                                  // see above; without momentum, InvalidArgument is thrown
   double weight_decay = 0;                                // see Preparation
   double clip_gradient = 0;                               // see Preparation
   Schedule schedule = {};                                 // schedule of the learning rate

@@ -1,8 +1,9 @@
 #pragma once
 // Staleness policies: what a server does to a gradient that was computed from old weights. A mode names one policy, or
-// several joined by '+', which act in this order: `dana+gap_aware`. Users may pass a policy of their own
-// (extensions.h). Sources: Zhang et al. 2016 (inverse delay), Mishchenko et al. 2022 (delay-adaptive steps), Zheng et
-// al. 2017 (delay compensation), Barkai et al. 2020 (gap aware), Hakimi et al. 2019 (DANA).
+// several joined by '+', as `dana+gap_aware`. They act in the order in which the mode names them. Users may pass a
+// policy of their own (extensions.h). Sources: Zhang et al. 2016 (inverse delay), Mishchenko et al. 2022
+// (delay-adaptive steps), Zheng et al. 2017 (delay compensation), Barkai et al. 2020 (gap aware), Hakimi et al. 2019
+// (DANA).
 
 #include <paceline/catalog.h>
 #include <paceline/extensions.h>
@@ -51,8 +52,9 @@ class Staleness {
   // False: the push is refused, counted and reported, as `discard` does.
   virtual bool accepts(const StaleContext&) const { return true; }
   // A number that correct() needs and the C library computes, such as a power of the delay. correct() finds it in
-  // StaleContext::factor. It must not depend on `count`, because rows of a table with the same delay share it. An update
-  // carries one factor: of the parts of a name such as `a+b`, only one may have a factor that is not 1 at a delay of 2.
+  // StaleContext::factor. It must not depend on `count`, because rows of a table with the same delay share it. An
+  // update carries one factor. make_staleness() therefore throws InvalidArgument if two policies of a name such as
+  // `a+b` have factors. It tries delays from 1 to 65536 to find out whether a policy has one.
   virtual double factor(const StaleContext&) const { return 1; }
   // False: correct() would change nothing, neither the gradient nor a state.
   virtual bool corrects(const StaleContext&) const { return true; }
@@ -63,7 +65,7 @@ class Staleness {
 
 // Makes the policy of a name such as `inverse_delay` or `dana+gap_aware`, whose parts may be of `own`. Each part of the
 // library takes the options that it knows. `dana` and `predict` work at the worker, as WorkerRules, and do nothing at
-// the server. Throws InvalidArgument listing the known policies or options.
+// the server. Throws InvalidArgument listing the known policies or options, and for two policies with factors.
 std::unique_ptr<Staleness> make_staleness(const std::string& policy, const Options& options,
                                           const Extensions& own = {});
 // Every policy by name.
@@ -76,7 +78,8 @@ bool has_part(const std::string& policy, const std::string& part);
 // What the functor of element_rule() gets for one element.
 template <class T>
 struct StaleElement {
-  T weight, pulled;      // the weight now, and as the worker pulled it; without needs_pulled both are the weight now
+  // The weight now, and as the worker pulled it. If the server has not kept the pulled weight, both are the weight now.
+  T weight, pulled;
   StaleContext context;  // what is known about the push
 };
 
