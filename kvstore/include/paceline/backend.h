@@ -22,9 +22,9 @@ struct InitValue {
   NDArray value;         // the first weights; KVStore::init() overwrites them with the weights of one worker
   bool average = false;  // running statistics: a push gives new values, and the store averages them over workers
   // True: the store may use the memory of `value` for its weights, as `local`, `device` and `ring` do. Only pulls may
-  // write that memory from then on. `local` and `device` take anything else that the caller writes there as the
-  // weights. In `ring`, such a write would make the weights of the workers differ, so the next push or pull throws
-  // InvalidArgument.
+  // write that memory from then on. In `local` and `device`, anything else that the caller writes there may become the
+  // weights. In `ring`, such a write would make the weights of the workers differ, so the next push or pull of the key
+  // throws InvalidArgument.
   bool shared = false;
 };
 
@@ -35,8 +35,9 @@ struct InitValue {
 //   divided by the number of examples on all devices.
 // - With aggregate=mean, it averages the gradients. Each gradient is the mean over the examples of its device.
 //
-// Running statistics are averaged in both cases. The store adds in the order of the devices; for three GPUs or more,
-// NCCL chooses the order. In other modes, a second gradient of a key in one call throws InvalidArgument.
+// Running statistics are averaged in both cases. The store adds in the order of the devices. If NCCL adds the gradients
+// of three GPUs or more, NCCL chooses the order. In other modes, a second gradient of a key in one call throws
+// InvalidArgument.
 struct PushItem {
   std::string key;   // name of the key
   NDArray gradient;  // of the key's type, flat or of the key's shape; on any device
@@ -106,10 +107,11 @@ struct StoreState {
 };
 
 // The worker's side of a mode. A backend calls an Updater of this process, or sends messages to servers or other
-// workers. One thread at a time may call a backend. Functions whose comment begins with "Task" push engine tasks and
-// return at once. If such a task fails, the arrays that it writes carry the error. Getters such as rank() return at
-// once. All other functions may block. They throw InvalidArgument for wrong arguments, and NetworkError if the job
-// cannot go on, for instance because a server was lost.
+// workers. One thread at a time may call a backend. Functions whose comment begins with "Task" push engine tasks, and
+// do not wait for these tasks. With `averaging=federated`, a push may still block until this worker's next round is
+// near. If a task fails, the arrays that it writes carry the error. Getters such as rank() return at once. All other
+// functions may block. All functions throw InvalidArgument for wrong arguments, and NetworkError if the job cannot go
+// on, for instance because a server was lost.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -164,15 +166,16 @@ class Backend {
   // this number. Returns at once.
   virtual void reached(std::uint64_t /*step*/) {}
   // Blocks until all live workers have called barrier(). Rounds and bounds do not wait for a worker inside the barrier.
-  // The workers leave the barrier with aligned rounds. On return, the scheduler knows which data this worker has
-  // committed. Other workers may already have made further steps, so pull before you compute on. Pull also after a
-  // data_take_over() that waited. Barriers are counted anew from each data_part(), so every worker must call
-  // data_part() between the same two barriers.
+  // In modes with rounds, the next steps of all workers belong to the same round. On return, the scheduler knows which
+  // data this worker has committed. Other workers may already have made further steps, so pull before you compute on.
+  // Pull also after a data_take_over() that waited. Barriers are counted anew from each data_part(), so every worker
+  // must call data_part() between the same two barriers.
   void barrier() { all_gather({}, {}); }
   // A barrier at which each worker gives a value and gets the values of all workers. Every worker must pass the same
-  // name; otherwise all throw InvalidArgument. The value of a worker that was lost before the barrier is missing. A
-  // worker that joins a running job gets no values from barriers that the others have passed. With an empty name, the
-  // workers only meet, and exchange no values. The values of all workers together have at most 32 MiB.
+  // name. If two workers pass different names that are not empty, all workers with names throw InvalidArgument. The
+  // value of a worker that was lost before the barrier is missing. A worker that joins a running job gets no values
+  // from barriers that the others have passed. A worker that passes an empty name only meets the others, and exchanges
+  // no value. The values of all workers together may have at most 32 MiB.
   virtual GatheredValues all_gather(const std::string& name, const std::string& value) = 0;
 
   // Facts are small values that workers share by name: at most 1 MiB each, 32 MiB in a job. The scheduler keeps them
@@ -190,15 +193,17 @@ class Backend {
   //
   // Returns this worker's part, {index, count}. The parts of an epoch are fixed over the workers that are live when the
   // first of them asks. A worker that joins later gets {0, 0}, and may only take over positions. If it has the rank of
-  // a worker that was lost before its data_begin(), it gets the part of that worker instead.
+  // a worker that was lost before its data_begin(), it gets the part of that worker instead. If other workers may
+  // already take over that part, it gets {0, 0} as well.
   virtual std::pair<int, int> data_part(std::int64_t epoch) = 0;
   // Begins an epoch. Call data_begin() before the first batch. Throws InvalidArgument if `on_request` or `order` differ
   // from those of another worker. A further call in the same epoch gives back the positions that this worker took over
   // and did not commit. From `all`, the scheduler knows the part of a worker that is lost before its data_begin().
   virtual void data_begin(std::int64_t epoch, const DataPlan& plan) = 0;
   // Reports that these positions were delivered and used. Returns at once. The report is sent when this worker's
-  // earlier pushes are acknowledged; `gossip` sends it immediately. A note that is not empty is kept with the
-  // positions. If this worker is lost, the positions and the note either both count, or neither does.
+  // earlier pushes are acknowledged. `dist_local` sends it when the round is over, and `gossip` sends it immediately. A
+  // note that is not empty is kept with the positions. If this worker is lost, the positions and the note either both
+  // count, or neither does.
   virtual void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note = {}) = 0;
   // Returns every position of `epoch` that any worker has committed. In a resumed job, rank 0 commits the positions of
   // the checkpoint before the other workers begin.
@@ -210,8 +215,8 @@ class Backend {
   // again until the answer is empty.
   //
   // Without `wait`, more positions may appear after an empty answer, also in earlier epochs. With `wait`, blocks until
-  // there are positions, or until every position of the epoch is committed; the answer is then empty. Wait at the
-  // latest before finish(). Rounds and bounds do not wait for a worker that waits here.
+  // there are positions, or until every position of the epoch is committed; the answer is then empty. Before finish(),
+  // call it with `wait` until the answer is empty. Rounds and bounds do not wait for a worker that waits here.
   //
   // Throws Error if a push of this worker has failed. The positions of that push do not count as delivered. Other
   // workers can take them over when this worker has ended.

@@ -21,7 +21,7 @@ struct ClusterConfig {
   int servers = 0;                           // DMLC_NUM_SERVER: number of servers in the job
   int workers = 0;                           // DMLC_NUM_WORKER: number of workers in the job
   std::string node_host;  // DMLC_NODE_HOST: address for peers; empty: that of the interface facing the scheduler
-  int node_port = 0;      // PACELINE_NODE_PORT: port of a server, or of a worker without servers; 0: any free port
+  int node_port = 0;      // PACELINE_NODE_PORT: port of a server, or of a worker if `servers` is 0; 0: any free port
   int task = -1;          // DMLC_TASK_ID: task number, which ranks follow; -1: ranks follow the order of arrival
   std::string job;        // PACELINE_JOB_ID: name of the job; processes of other jobs are refused
   std::string port_file;  // PACELINE_PORT_FILE: the scheduler writes "host port" there once it listens
@@ -36,7 +36,7 @@ struct ClusterConfig {
   // Transport inproc needs no secret.
   std::string secret;
   // PACELINE_TRANSPORT: "shm" (shared memory between peers of one host, tcp to other hosts), "tcp" or "inproc". With
-  // "inproc", scheduler_host is the name of the job.
+  // "inproc", scheduler_host is no address, but any text that only the members of this job have.
   std::string transport = "shm";
   std::string faults;                    // PACELINE_FAULTS: a fault plan (docs/faults.md), for tests
   int message_bytes = 0;                 // PACELINE_MESSAGE_BYTES: size of a worker's messages; 0: set by measurements
@@ -65,10 +65,11 @@ void check_faults(const std::string& plan, int workers, int servers);
 // policies and codecs, which workers may name.
 void serve(const ClusterConfig& config, const Extensions& own = {});
 
-// For main() of programs that move large arrays. Call it before other threads start. Makes malloc keep freed blocks of
-// up to 1 GiB: returning them to the system would cost page faults for every large message. With `one_heap`, threads
-// that begin later share one heap, which an idle server can return to the system. Only programs that do nothing but
-// serve should set `one_heap`.
+// For main() of programs that move large arrays. Call it before other threads start. Makes malloc keep large freed
+// blocks, because returning them to the system would cost page faults for every large message. malloc keeps blocks of
+// up to 1 GiB in the heap of the main thread. It keeps blocks of up to about 64 MiB in the heaps of other threads. With
+// `one_heap`, threads that begin later share the heap of the main thread, which an idle server can return to the
+// system. Only programs that do nothing but serve should set `one_heap`.
 void keep_freed_memory(bool one_heap = false);
 
 }  // namespace paceline

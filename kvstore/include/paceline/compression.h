@@ -3,7 +3,8 @@
 // `dist_async:compression=2bit,threshold=0.5`. In the dist modes, the option `rules` names other codecs for groups of
 // keys: `dist_async:compression=bf16,rules=embedding*:top_k:ratio=0.01+*norm*:none`. The first pattern that fits a
 // key's name counts. The options `except` and `only` hold for keys that fit no pattern of `rules`. Only float32 keys
-// are encoded. Users may pass a codec of their own (extensions.h). The source file of each codec names its paper.
+// are encoded. Users may pass a codec of their own (extensions.h). If a codec comes from a paper, its source file names
+// the paper.
 
 #include <paceline/catalog.h>
 #include <paceline/extensions.h>
@@ -68,7 +69,7 @@ class Codec {
   // Not null: the codec takes two rounds of messages. encode() then writes a worker's proposal, and decode() reads what
   // the workers of the round have agreed on. Only codecs of the library can do this.
   virtual const TwoRounds* two_rounds() const { return nullptr; }
-  // True: a matrix should be encoded in whole rows and few slices.
+  // True: a key that is a matrix should be cut into few large slices, each of whole rows.
   virtual bool by_rows() const { return false; }
 };
 

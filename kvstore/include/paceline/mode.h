@@ -41,8 +41,8 @@ enum class Applies : std::uint8_t {
 struct ModeTraits {
   Applies applies = Applies::kAtOnce;  // the way in which servers apply pushes
   bool holds_tables = true;            // the mode can hold row-sparse tables; must be false for kWithBackups
-  bool lockstep = false;               // kInRounds only: each round waits for all workers; a codec may take two rounds
-  bool holds_pulls = true;             // kAtOnce only: may_pull() can be false; if never, pulls travel with the pushes
+  bool lockstep = false;               // kInRounds only: each round waits for all workers, as Codec::two_rounds() needs
+  bool holds_pulls = true;             // kAtOnce only; false: may_pull() is always true, so pulls travel with pushes
   // Do servers keep pushes until their round is complete?
   bool in_rounds() const { return applies != Applies::kAtOnce; }
   // May a pull wait at the server for other workers?

@@ -9,7 +9,7 @@ namespace paceline {
 // optimizer work on it, so a chain of rules costs one pass over memory. Each pointer leads to `count` elements.
 template <class T>
 struct Tile {
-  static constexpr std::int64_t kElements = 1024;  // largest number of elements
+  static constexpr std::int64_t kElements = 1024;  // largest number of elements, except in a DeviceUpdate
 
   std::int64_t count = 0;     // number of elements
   T* gradient = nullptr;      // rules may change it
