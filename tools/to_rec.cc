@@ -27,7 +27,7 @@ DEFINE_string(schema, "", "types of the columns: the PREFIX.schema.json of anoth
 DEFINE_string(category, "", "columns that hold categories though they are numbers, with commas between");
 DEFINE_string(one_hot, "", "columns that become one number for each category, with commas between");
 DEFINE_string(skip, "", "columns to leave out, with commas between");
-DEFINE_string(missing, ",?,NA,N/A,NaN,nan,null", "words for a missing value, with commas between");
+DEFINE_string(missing, ",?,NA,N/A,NaN,nan,NULL,null", "words for a missing value, with commas between");
 DEFINE_string(fill, "", "what missing numbers become: mean, or a number; '': such rows are bad");
 DEFINE_string(payload, "tensor",
               "records of rows: tensor (float32, fastest), row (numbers as text), or arrays (one for each column)");

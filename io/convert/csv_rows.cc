@@ -33,43 +33,69 @@ void split_line(std::string_view line, const LineRules& rules, std::vector<std::
     words.emplace_back(trimmed(fields.next()));
 }
 
-// The words of the first line.
-std::vector<std::string> first_words(const std::string& file, const LineRules& rules) {
-  std::string line = first_line(file, rules);
-  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  if (line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
-  std::vector<std::string> words;
+// The words of the first lines of a file, at most `count`.
+std::vector<std::vector<std::string>> first_rows(const std::string& file, const LineRules& rules, std::size_t count) {
+  std::vector<std::vector<std::string>> rows;
   try {
-    split_line(line, rules, words);
+    for (const std::string& line : first_lines(file, rules, count)) split_line(line, rules, rows.emplace_back());
   } catch (const Corrupt& error) {
-    throw Corrupt(str("the first line of ", file, ' ', error.what()));
+    throw Corrupt(str(rows.size() < 2 ? "the first line of " : "the second line of ", file, ' ', error.what()));
   }
-  return words;
+  return rows;
+}
+
+bool is_number(const std::string& word) {
+  float value = 0;
+  return parse_finite(word, value);
+}
+
+// Throws InvalidArgument where the first row, which holds a number or a word twice, may be a header all the same.
+void refuse_doubtful(const std::vector<std::vector<std::string>>& rows, const std::string& file,
+                     const TableOptions& options) {
+  const std::vector<std::string>& first = rows.front();
+  const auto refuse = [&](const std::string& why) {
+    throw InvalidArgument(str("the first line of ", file, " may be a header: ", why, "; say --header yes or no"));
+  };
+  for (std::size_t i = 0; rows.size() > 1 && i < std::min(first.size(), rows[1].size()); ++i) {
+    const bool word = !is_number(first[i]) && !is_missing(first[i], options);
+    if (word && is_number(rows[1][i])) refuse(str(in_quotes(first[i]), " stands above the number ", rows[1][i]));
+  }
+  // pandas names the columns of an array so, and leaves the name of its index empty.
+  const std::size_t index = first.front().empty() ? 1 : 0;
+  std::size_t counted = 0;
+  while (index + counted < first.size() && first[index + counted] == std::to_string(counted)) ++counted;
+  if (counted >= 2 && index + counted == first.size()) refuse("it counts the columns from 0");
 }
 
 // What the first lines of the files tell.
 struct Head {
-  std::vector<std::string> columns;
+  std::vector<std::string> columns = {};
   bool is_header = false;
 };
 
 Head head_of(const std::vector<std::string>& files, const CsvSourceOptions& options) {
   require(!files.empty(), "no files were given");
   const LineRules rules = rules_of(options, false);
-  Head head{first_words(files[0], rules)};
-  const bool numbers = std::any_of(head.columns.begin(), head.columns.end(), [](const std::string& word) {
-    float value = 0;
-    return parse_finite(word, value);
-  });
-  const bool differ = std::set<std::string>(head.columns.begin(), head.columns.end()).size() == head.columns.size();
-  head.is_header = options.header == CsvHeader::kYes || (options.header == CsvHeader::kAuto && !numbers && differ);
-  if (!head.is_header) {
+  Head head;
+  std::string first_file;
+  for (const std::string& file : files) {
+    const auto rows = first_rows(file, rules, 2);
+    if (rows.empty()) continue;  // as a part that another program has left empty
+    if (!first_file.empty()) {
+      require(!head.is_header || rows[0] == head.columns, "the header of ", file, " is not that of ", first_file);
+      continue;
+    }
+    first_file = file;
+    head.columns = rows[0];
+    const bool numbers = std::any_of(head.columns.begin(), head.columns.end(), is_number);
+    const bool differ = std::set<std::string>(head.columns.begin(), head.columns.end()).size() == head.columns.size();
+    head.is_header = options.header == CsvHeader::kYes || (options.header == CsvHeader::kAuto && !numbers && differ);
+    require(differ || !head.is_header, "the header of ", file, " names two columns alike");
+    if (head.is_header) continue;
+    if (options.header == CsvHeader::kAuto) refuse_doubtful(rows, file, options.table);
     for (std::size_t i = 0; i < head.columns.size(); ++i) head.columns[i] = std::to_string(i);
-    return head;
   }
-  require(differ, "the header of ", files[0], " names two columns alike");
-  for (const std::string& file : files)
-    require(first_words(file, rules) == head.columns, "the header of ", file, " is not that of ", files[0]);
+  require(!first_file.empty(), files[0], " holds no rows");
   return head;
 }
 

@@ -42,7 +42,9 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 // What all values of a column have in common.
 struct Found {
   bool numbers = true;  // but for missing ones
-  bool whole = true;    // numbers without a fraction
+  bool some_number = false;
+  std::string word;   // the first one that is no number
+  bool whole = true;  // numbers without a fraction
   bool missing = false;
   io::Moments moments;
   std::set<std::string> words;  // where they are collected; "" for a missing one
@@ -63,11 +65,14 @@ std::vector<Found> look_through(const io::TableRows& rows, const TableOptions& o
       Found& column = found[i];
       const bool missing = io::is_missing(words[i], options);
       column.missing |= missing;
-      if (!missing && column.numbers) {
-        float value = 0;
-        column.numbers = io::parse_finite(words[i], value);
+      float value = 0;
+      if (!missing && io::parse_finite(words[i], value)) {
+        column.some_number = true;
         column.whole &= value == std::floor(value);
-        if (column.numbers) column.moments.add(static_cast<double>(value));
+        column.moments.add(static_cast<double>(value));
+      } else if (!missing) {
+        if (column.numbers) column.word = words[i];
+        column.numbers = false;
       }
       // One more than are allowed shows that there are too many.
       if (collect[i] && column.words.size() <= kMostCategories) column.words.insert(missing ? "" : words[i]);
@@ -77,7 +82,7 @@ std::vector<Found> look_through(const io::TableRows& rows, const TableOptions& o
 }
 
 // By size where all are numbers, else by their bytes; a missing one first.
-std::vector<std::string> in_order(const std::set<std::string>& words) {
+std::vector<std::string> in_order(const std::string& column, const std::set<std::string>& words) {
   std::vector<std::string> sorted(words.begin(), words.end());
   const auto number = [](const std::string& word) {
     float value = 0;
@@ -92,8 +97,9 @@ std::vector<std::string> in_order(const std::set<std::string>& words) {
     const auto same = std::adjacent_find(sorted.begin(), sorted.end(), [&](const std::string& a, const std::string& b) {
       return !a.empty() && number(a) == number(b);
     });
-    require(same == sorted.end(), "a column of categories holds '", same == sorted.end() ? "" : *same, "' and '",
-            same == sorted.end() ? "" : *std::next(same), "', which are the same number; give a schema");
+    require(same == sorted.end(), "the column '", column, "' of categories holds '", same == sorted.end() ? "" : *same,
+            "' and '", same == sorted.end() ? "" : *std::next(same),
+            "', which are the same number; write it in one way");
   }
   return sorted;
 }
@@ -108,19 +114,21 @@ class Inference {
     if (!options.label.empty()) known(options.label);
     for (const auto* asked : {&options.categories, &options.one_hot, &options.skip})
       for (const std::string& name : *asked) known(name);
-    require(!contains(options.skip, options.label), "the label '", options.label, "' cannot be left out");
-    require(!contains(options.one_hot, options.label), "the label '", options.label,
+    require(options.label.empty() || !contains(options.skip, options.label), "the label '", options.label,
+            "' cannot be left out");
+    require(options.label.empty() || !contains(options.one_hot, options.label), "the label '", options.label,
             "' is one number, and cannot be one-hot");
-    require(options.fill.empty() || options.fill == "mean" || io::parse_number(options.fill, fill_),
-            "missing numbers can be filled by 'mean' or a number, not by '", options.fill, "'");
+    require(options.fill.empty() || options.fill == "mean" ||
+                (io::parse_number(options.fill, fill_) && std::isfinite(static_cast<float>(fill_))),
+            "missing numbers can be filled by 'mean' or a finite number, not by '", options.fill, "'");
   }
 
   TableSchema run() {
     const std::vector<std::string>& names = rows_.columns();
     std::vector<bool> collect(names.size());
-    for (std::size_t i = 0; i < names.size(); ++i)
-      collect[i] = wants_categories(names[i]) || names[i] == options_.label;
+    for (std::size_t i = 0; i < names.size(); ++i) collect[i] = wants_categories(names[i]) || is_label(names[i]);
     std::vector<Found> found = look_through(rows_, options_, collect);
+    refuse_mixed(found);
     // Columns that turned out to hold words.
     std::vector<bool> words(names.size());
     for (std::size_t i = 0; i < names.size(); ++i)
@@ -148,31 +156,48 @@ class Inference {
     return text + (names.size() > kMost ? ", ..." : "");
   }
 
+  bool is_label(const std::string& name) const { return !options_.label.empty() && name == options_.label; }
+
+  // A word among numbers may be a damaged number, a missing one, or a category. Only the user knows.
+  void refuse_mixed(const std::vector<Found>& found) const {
+    std::string mixed;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const std::string& name = rows_.columns()[i];
+      const bool said = is_label(name) ? options_.label_kind != LabelKind::kAuto
+                                       : wants_categories(name) || contains(options_.skip, name);
+      if (said || found[i].numbers || !found[i].some_number) continue;
+      mixed += str(mixed.empty() ? "" : ", ", "'", name, "' (", io::in_quotes(found[i].word), ")");
+    }
+    require(mixed.empty(), "these columns hold words among numbers: ", mixed,
+            "; name a word for missing values in --missing, or a column of categories in --category (--label_type "
+            "class for the label)");
+  }
+
   bool wants_categories(const std::string& name) const {
     return contains(options_.categories, name) || contains(options_.one_hot, name);
   }
 
   TableColumn column(const std::string& name, const Found& found) const {
     TableColumn column{.name = name};
-    const bool is_label = name == options_.label;
+    const bool label = is_label(name);
     const bool class_label =
-        is_label && (options_.label_kind == LabelKind::kClass ||
-                     (options_.label_kind == LabelKind::kAuto &&
-                      (!found.numbers || (found.whole && found.words.size() <= kMostClassesOfNumbers))));
+        label && (options_.label_kind == LabelKind::kClass ||
+                  (options_.label_kind == LabelKind::kAuto &&
+                   (!found.numbers || (found.whole && found.words.size() <= kMostClassesOfNumbers))));
     if (contains(options_.skip, name)) {
       column.type = ColumnType::kSkip;
     } else if (contains(options_.one_hot, name)) {
       column.type = ColumnType::kOneHot;
-    } else if (is_label ? class_label : !found.numbers || wants_categories(name)) {
+    } else if (label ? class_label : !found.numbers || wants_categories(name)) {
       column.type = ColumnType::kCategory;
     }
     if (column.type == ColumnType::kCategory || column.type == ColumnType::kOneHot) {
       require(found.words.size() <= kMostCategories, "the column '", name, "' holds more than ", kMostCategories,
               " different words, which are no categories; leave it out (--skip ", name, ")");
-      column.categories = in_order(found.words);
+      column.categories = in_order(name, found.words);
       // A row without its label is bad, whatever it is filled with.
-      if (is_label) std::erase(column.categories, "");
-    } else if (column.type == ColumnType::kNumber && !is_label && !options_.fill.empty()) {
+      if (label) std::erase(column.categories, "");
+    } else if (column.type == ColumnType::kNumber && !label && !options_.fill.empty()) {
       column.missing = options_.fill == "mean" ? found.moments.mean() : fill_;
     }
     return column;
@@ -257,7 +282,7 @@ std::string text_of(const TableSchema& schema) {
 
 bool has_classes(const TableSchema& schema) {
   return std::any_of(schema.columns.begin(), schema.columns.end(), [&](const TableColumn& column) {
-    return column.name == schema.label && column.type == ColumnType::kCategory;
+    return io::is_label(schema, column.name) && column.type == ColumnType::kCategory;
   });
 }
 

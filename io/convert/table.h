@@ -40,6 +40,11 @@ void check_schema(const TableSchema& schema, const std::vector<std::string>& col
 // As TableSchema::save() writes it.
 std::string text_of(const TableSchema& schema);
 
+// Is this column the label?
+inline bool is_label(const TableSchema& schema, const std::string& column) {
+  return !schema.label.empty() && column == schema.label;
+}
+
 // Is the label a class number?
 bool has_classes(const TableSchema& schema);
 

@@ -64,6 +64,8 @@ class TableSource final : public RecordSource {
     std::vector<ExampleArray> arrays;
     for (const PlacedColumn& column : columns_) arrays.push_back(array_of(column.column));
     if (options.payload != RowPayload::kArrays) return;
+    for (std::size_t i = 0; i < arrays.size(); ++i)
+      require(!arrays[i].name.empty(), "a column has no name, which its array needs; name it in the first line");
     const auto labels =
         std::count_if(arrays.begin(), arrays.end(), [](const ExampleArray& a) { return a.name == "label"; });
     require(labels <= 1, "a column is named 'label' beside the label '", schema_.label, "'; leave it out");
@@ -138,7 +140,7 @@ class TableSource final : public RecordSource {
   const TableRows& rows() const { return *rows_; }
 
  private:
-  bool is_label(const TableColumn& column) const { return column.name == schema_.label; }
+  bool is_label(const TableColumn& column) const { return io::is_label(schema_, column.name); }
 
   void place(const TableColumn& column, const std::vector<std::string>& names) {
     if (column.type == ColumnType::kSkip) return;
@@ -185,7 +187,7 @@ void TableSource::numbers_of(const std::vector<std::string>& words, RowNumbers& 
       float value = 0;
       if (missing) {
         tally.number(placed.statistics).add_missing();
-        if (!column.missing) say("is missing", "; --fill says what to take instead");
+        if (!column.missing) say("is missing", is_label(column) ? "" : "; --fill says what to take instead");
         value = static_cast<float>(*column.missing);
       } else {
         if (!parse_finite(word, value)) say("is ", ", expected a finite number");

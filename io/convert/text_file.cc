@@ -14,6 +14,14 @@ namespace paceline::io {
 namespace {
 
 constexpr std::size_t kBlock = 1 << 20;
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
+// Where the text of a file begins.
+std::uint64_t begin_of_text(const TextFile& file) {
+  std::string bytes;
+  file.read(0, static_cast<std::size_t>(std::min<std::uint64_t>(kByteOrderMark.size(), file.size())), bytes);
+  return bytes == kByteOrderMark ? kByteOrderMark.size() : 0;
+}
 
 std::string unpack(const std::string& path) {
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
@@ -103,10 +111,10 @@ Lines::Lines(const std::vector<std::string>& paths, const LineRules& rules) {
 void Lines::scan(const TextFile& file, const LineRules& rules) {
   Cutter cutter(rules);
   std::string block;
-  std::uint64_t begin = 0;   // of the line
-  std::uint64_t number = 1;  // of the line
-  std::uint64_t ends = 0;    // lines that ended
-  char before = 0;           // the byte before the block
+  std::uint64_t begin = begin_of_text(file);  // of the line
+  std::uint64_t number = 1;                   // of the line
+  std::uint64_t ends = 0;                     // lines that ended
+  char before = 0;                            // the byte before the block
   std::size_t to_skip = rules.skip;
   const auto add = [&](std::uint64_t end) {
     const std::uint64_t length = end - begin;
@@ -121,7 +129,7 @@ void Lines::scan(const TextFile& file, const LineRules& rules) {
                         cutter.inside_quotes() ? "; a quote may not be closed" : ""));
     entries_.push_back({begin, static_cast<std::uint32_t>(length), static_cast<std::uint32_t>(number)});
   };
-  for (std::uint64_t at = 0; at < file.size();) {
+  for (std::uint64_t at = begin; at < file.size();) {
     file.read(at, static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, file.size() - at)), block);
     std::string_view rest = block;
     for (std::size_t end = 0; (end = cutter.end(rest)) != std::string_view::npos; rest.remove_prefix(end + 1)) {
@@ -175,19 +183,20 @@ void Lines::each(const std::function<void(std::int64_t line, std::string_view by
   }
 }
 
-std::string first_line(const std::string& path, const LineRules& rules) {
+std::vector<std::string> first_lines(const std::string& path, const LineRules& rules, std::size_t count) {
   const TextFile file(path);
+  const std::uint64_t begin = begin_of_text(file);
   std::string block;
-  file.read(0, static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, file.size())), block);
+  file.read(begin, static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, file.size() - begin)), block);
   Cutter cutter(rules);
-  std::string_view rest = block;
-  while (!rest.empty()) {
+  std::vector<std::string> lines;
+  for (std::string_view rest = block; !rest.empty() && lines.size() < count;) {
     const std::size_t end = std::min(cutter.end(rest), rest.size());
     const std::string_view line = without_return(rest.substr(0, end));
-    if (!line.empty()) return std::string(line);
+    if (!line.empty()) lines.emplace_back(line);
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
-  return "";
+  return lines;
 }
 
 }  // namespace paceline::io

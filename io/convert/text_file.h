@@ -39,7 +39,8 @@ struct LineRules {
   std::size_t skip = 0;  // lines at the beginning of each file that are left out
 };
 
-// The lines of several files. Empty ones are left out. Thread-safe after construction.
+// The lines of several files. Empty ones are left out, and a byte order mark at the beginning of a file. Thread-safe
+// after construction.
 class Lines {
  public:
   // Throws IoError, Corrupt.
@@ -66,7 +67,7 @@ class Lines {
   std::vector<std::size_t> starts_;  // the first entry of each file
 };
 
-// The first line of a file that is not empty, up to 2^20 bytes; empty where there is none.
-std::string first_line(const std::string& path, const LineRules& rules);
+// The first lines of a file that are not empty, at most `count`, without a byte order mark. Looks at 2^20 bytes.
+std::vector<std::string> first_lines(const std::string& path, const LineRules& rules, std::size_t count);
 
 }  // namespace paceline::io

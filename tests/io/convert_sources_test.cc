@@ -110,6 +110,75 @@ TEST(CsvSource, OneHotColumnsAndNumbersAsLabel) {
   EXPECT_THAT(loaded.label, ElementsAre(0.5, -1));
 }
 
+// A damaged number, a missing value or a category: only the user knows.
+TEST(CsvSource, AWordAmongNumbersIsRefused) {
+  TemporaryFolder folder;
+  write_all(folder / "a.csv", "x,y,z\n0.5,1,a\ninf,0,b\n1e39,1,c\n\"1,5\",one,d\nNULL,1,e\n");
+  const auto refusal = [&](const TableOptions& table) {
+    return error_of<InvalidArgument>([&] { csv_source({folder / "a.csv"}, {.table = table}); });
+  };
+  EXPECT_THAT(refusal({}), HasSubstr("these columns hold words among numbers: 'x' ('inf'), 'y' ('one'); name a word"));
+  EXPECT_THAT(refusal({.label = "y", .skip = {"x"}}), HasSubstr("among numbers: 'y' ('one')"));
+  csv_source({folder / "a.csv"}, {.table = {.label = "y", .label_kind = LabelKind::kClass, .categories = {"x"}}});
+  write_all(folder / "a.csv", "x,y\n0.5,1\nNULL,0\n2.5,1\n");
+  convert_one(folder, csv_source({folder / "a.csv"}, {.table = {.label = "y", .fill = "mean"}}));
+  EXPECT_THAT(load_all(folder / "set.manifest").data, ElementsAre(0.5, 1.5, 2.5));
+  for (const char* const fill : {"inf", "nan", "1e300"})
+    EXPECT_THAT(refusal({.fill = fill}), HasSubstr("'mean' or a finite number"));
+}
+
+TEST(CsvSource, ADoubtfulHeaderIsRefused) {
+  TemporaryFolder folder;
+  const auto refusal = [&](const std::string& text) {
+    write_all(folder / "a.csv", text);
+    return error_of<InvalidArgument>([&] { csv_source({folder / "a.csv"}); });
+  };
+  EXPECT_THAT(refusal("a,a,y\n1,2,0\n"), HasSubstr("may be a header: 'a' stands above the number 1; say --header"));
+  EXPECT_THAT(refusal("id,2019,2020\n1,2,0\n"), HasSubstr("'id' stands above the number 1"));
+  EXPECT_THAT(refusal("0,1,2\n5.1,3.5,0\n"), HasSubstr("it counts the columns from 0"));
+  EXPECT_THAT(refusal(",0,1\n7,3.5,0\n"), HasSubstr("it counts the columns from 0"));
+  write_all(folder / "a.csv", "0,1,2\n5.1,3.5,0\n");
+  EXPECT_EQ(csv_source({folder / "a.csv"}, {.header = CsvHeader::kYes})->size(), 1);
+  EXPECT_EQ(csv_source({folder / "a.csv"}, {.header = CsvHeader::kNo})->size(), 2);
+  // As in UCI's files, where the first row is data.
+  write_all(folder / "a.csv", "39,State-gov,?\n50,Private,7\n");
+  EXPECT_EQ(csv_source({folder / "a.csv"})->size(), 2);
+}
+
+TEST(CsvSource, AByteOrderMarkIsNoText) {
+  TemporaryFolder folder;
+  const std::string mark = "\xef\xbb\xbf";
+  write_all(folder / "a.csv", mark + "1.5,2\n3,4\n");
+  convert_one(folder, csv_source({folder / "a.csv"}));
+  EXPECT_THAT(load_all(folder / "set.manifest").data, ElementsAre(1.5, 2, 3, 4));
+  write_all(folder / "a.csv", mark + "\"a\nb\",c\n3,4\n");
+  EXPECT_EQ(csv_source({folder / "a.csv"})->size(), 1);
+  write_all(folder / "a.svm", mark + "1 1:2\n0 1:3\n");
+  EXPECT_EQ(convert_one(folder, libsvm_source({folder / "a.svm"})).records(), 2);
+}
+
+TEST(CsvSource, AColumnWithoutANameIsNoLabel) {
+  TemporaryFolder folder;
+  write_all(folder / "a.csv", "a,,b\n0.5,10,7\n1.5,20,8\n");
+  const Manifest manifest = convert_one(folder, csv_source({folder / "a.csv"}));
+  EXPECT_FALSE(manifest.class_labels);
+  const Loaded loaded = load_all(folder / "set.manifest");
+  EXPECT_THAT(loaded.data, ElementsAre(0.5, 10, 7, 1.5, 20, 8));
+  EXPECT_THAT(loaded.label, IsEmpty());
+  EXPECT_THAT(
+      error_of<InvalidArgument>([&] { csv_source({folder / "a.csv"}, {.table = {.payload = RowPayload::kArrays}}); }),
+      HasSubstr("a column has no name"));
+}
+
+TEST(CsvSource, PartsWithoutRowsAreLeftOut) {
+  TemporaryFolder folder;
+  write_all(folder / "a.csv", "");
+  write_all(folder / "b.csv", "x,y\n1,2\n");
+  write_all(folder / "c.csv", "");
+  EXPECT_EQ(csv_source({folder / "a.csv", folder / "b.csv", folder / "c.csv"})->size(), 1);
+  EXPECT_THAT(error_of<InvalidArgument>([&] { csv_source({folder / "a.csv"}); }), HasSubstr("a.csv holds no rows"));
+}
+
 TEST(CsvSource, LabelsThatAreNumbersAreNumberedBySize) {
   TemporaryFolder folder;
   write_all(folder / "a.csv", "1,10\n2,-1\n3,2\n");

@@ -66,7 +66,7 @@ struct TableOptions {
   std::vector<std::string> one_hot = {};     // columns that become a number for each category
   std::vector<std::string> skip = {};        // columns to leave out
   // The words for a missing value. In CSV and TSV, space around words does not count.
-  std::vector<std::string> missing_words = {"", "?", "NA", "N/A", "NaN", "nan", "null"};
+  std::vector<std::string> missing_words = {"", "?", "NA", "N/A", "NaN", "nan", "NULL", "null"};
   // What replaces a missing number: "mean" is the mean of the column, and other text is the number itself. With "" the
   // row is bad.
   std::string fill = {};
