@@ -76,6 +76,17 @@ std::string expected_of(const CsvArray& array) {
   });
 }
 
+// Throws InvalidArgument where the type of the array does not hold the number.
+void require_fits(const CsvArray& array, double number, const char* what) {
+  const bool fits = with_type(array.dtype, [&](auto element) {
+    if constexpr (std::is_floating_point_v<decltype(element)>)
+      return true;
+    else
+      return to_whole(number, element);
+  });
+  require(fits, "the array '", array.name, "' is ", name_of(array.dtype), ", which does not hold ", number, ", ", what);
+}
+
 }  // namespace
 
 std::string_view FieldReader::next() {
@@ -142,6 +153,9 @@ CsvLayout::CsvLayout(std::vector<CsvArray> arrays, std::vector<std::string> name
     for (std::size_t i = 0; i < array.given.categories.size(); ++i)
       require(array.places.emplace(array.given.categories[i], i).second, "the array '", array.given.name,
               "' has the category '", array.given.categories[i], "' twice");
+    if (!array.given.categories.empty())
+      require_fits(array.given, static_cast<double>(array.given.categories.size() - 1), "its last category");
+    if (array.given.missing) require_fits(array.given, *array.given.missing, "its value for missing fields");
     if (!array.given.columns.empty()) continue;
     require(!rest, "the arrays '", arrays_[rest.value_or(0)].given.name, "' and '", array.given.name,
             "' both name no columns; one alone can have all that are left");

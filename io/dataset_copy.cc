@@ -13,19 +13,41 @@
 namespace paceline {
 namespace {
 
-// What the manifests among the sources say that records cannot: the names of the classes, and the order.
-Manifest description(const std::vector<std::string>& sources, const RecordStatistics& statistics) {
+// What the manifests among the sources say that records cannot: the decoder and its labels, the names of the classes,
+// and the order. Throws InvalidArgument where they contradict each other.
+Manifest said_by(const std::vector<std::string>& sources) {
   Manifest manifest;
+  std::string first, without;  // the first source with a manifest, and a source without one
   for (const std::string& source : sources) {
-    if (record_files(source) == std::vector{source}) continue;
+    if (record_files(source) == std::vector{source}) {
+      without = source;
+      continue;
+    }
     const Manifest of_source = Manifest::load(source);
+    if (first.empty()) {
+      first = source;
+      manifest.decoder = of_source.decoder;
+      manifest.class_labels = of_source.class_labels;
+    }
+    require(of_source.decoder == manifest.decoder, source, " holds other records than ", first,
+            ": their decoders differ");
+    require(manifest.decoder.name.empty() || of_source.class_labels == manifest.class_labels, source,
+            " holds other labels than ", first, ": only one of them has class numbers");
     if (manifest.labels.empty()) manifest.labels = of_source.labels;
     require(of_source.labels.empty() || of_source.labels == manifest.labels, source,
             " names other classes than the sources before it");
     if (sources.size() == 1) manifest.shuffle_seed = of_source.shuffle_seed;
   }
-  statistics.describe(manifest);
+  require(manifest.decoder.name.empty() || without.empty(), without, " has no manifest that says how to decode it, as ",
+          first, " has; add it to that data set with `rec append`");
   return manifest;
+}
+
+// Adds to the manifest what the records say themselves.
+void describe(Manifest& manifest, const RecordStatistics& statistics) {
+  const bool class_labels = manifest.class_labels;
+  statistics.describe(manifest);
+  if (!manifest.decoder.name.empty()) manifest.class_labels = class_labels;
 }
 
 // All records of some files, in order.
@@ -114,6 +136,9 @@ void repair_file(const std::string& path, DatasetWriter& writer, int shard, Repa
 
 Manifest copy_records(const std::vector<std::string>& sources, const std::string& prefix, int shards,
                       const RecordWork& work) {
+  Manifest manifest = said_by(sources);
+  const bool same_records = sources.size() == 1 && record_files(sources[0]) != sources;
+  if (same_records) manifest.statistics = Manifest::load(sources[0]).statistics;
   const Records records(sources);
   require(shards >= 1 && shards <= records.size(), records.size(), " records cannot fill ", shards, " shards");
   DatasetWriter writer(prefix, shards);
@@ -135,11 +160,13 @@ Manifest copy_records(const std::vector<std::string>& sources, const std::string
   });
   RecordStatistics all;
   for (const RecordStatistics& part : parts) all.add(part);
-  return Manifest::load(writer.finish(description(sources, all)));
+  describe(manifest, all);
+  return Manifest::load(writer.finish(std::move(manifest)));
 }
 
 RepairReport repair_records(const std::string& source, const std::string& prefix, const RecordWork& work) {
   const std::vector<std::string> files = record_files(source);
+  Manifest manifest = said_by({source});
   DatasetWriter writer(prefix, static_cast<int>(files.size()));
   std::vector<RepairReport> reports(files.size());
   std::vector<RecordStatistics> parts(files.size());
@@ -154,7 +181,8 @@ RepairReport repair_records(const std::string& source, const std::string& prefix
     report.bytes += reports[i].bytes;
     report.lost.insert(report.lost.end(), reports[i].lost.begin(), reports[i].lost.end());
   }
-  writer.finish(description({source}, all));
+  describe(manifest, all);
+  writer.finish(std::move(manifest));
   return report;
 }
 

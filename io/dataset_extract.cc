@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "file.h"
+#include "text_numbers.h"
 #include "work_progress.h"
 
 namespace paceline {
@@ -39,7 +40,7 @@ struct Extraction {
       const std::string file = std::string(name) + extension_of(codec.header(parts.image()).encoding);
       write_bytes(folder / file, parts.image());
       lines += std::to_string(number);
-      for (int i = 0; i < parts.label_count(); ++i) lines += str('\t', parts.label(i));
+      for (int i = 0; i < parts.label_count(); ++i) lines += '\t' + io::exact_text(parts.label(i));
       lines += '\t' + file + '\n';
       ++images;
     } catch (const Corrupt&) {

@@ -1,10 +1,13 @@
 #include <paceline/record_tools.h>
 
 #include <paceline/crc32c.h>
+#include <paceline/decoder.h>
 #include <paceline/detail/in_parallel.h>
 #include <paceline/error.h>
 
+#include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <set>
 
 #include "examine.h"
@@ -63,7 +66,9 @@ void extend(Manifest& manifest, const Manifest& more, const std::string& path) {
           manifest.payload, "'");
   require(more.label_width == manifest.label_width || manifest.variable_labels, "the records have ", more.label_width,
           " labels, those of ", path, " ", manifest.label_width);
-  require(more.class_labels || !manifest.class_labels, "the labels are no class numbers, as those of ", path, " are");
+  // A decoder knows what the labels of its records are.
+  require(more.class_labels || !manifest.class_labels || !manifest.decoder.name.empty(),
+          "the labels are no class numbers, as those of ", path, " are");
   if (more.encoding != manifest.encoding) manifest.encoding = "mixed";
   manifest.label_width = std::max(manifest.label_width, more.label_width);
   manifest.variable_labels |= more.variable_labels;
@@ -72,6 +77,32 @@ void extend(Manifest& manifest, const Manifest& more, const std::string& path) {
   common(manifest.image.width, more.image.width);
   common(manifest.image.channels, more.image.channels);
   manifest.shuffle_seed.reset();
+  manifest.statistics = {};  // of the earlier records alone
+}
+
+// Throws InvalidArgument where the decoder that the manifest names cannot read a record.
+void require_decodes(const Manifest& manifest, const std::string& path, const std::vector<io::Examined>& files,
+                     const RecordWork& work) {
+  if (manifest.decoder.name.empty()) return;
+  const DecoderFactory make = decoders::named_in(manifest);
+  detail::in_parallel(files.size(), work.threads, [&](std::size_t i) {
+    const std::unique_ptr<Decoder> decoder = make();
+    std::vector<std::vector<std::byte>> arrays;
+    std::vector<void*> to;
+    for (const ExampleArray& array : decoder->arrays())
+      arrays.emplace_back(static_cast<std::size_t>(array.shape.size()) * size_of(array.dtype));
+    for (auto& array : arrays) to.push_back(array.data());
+    RecordReader reader(files[i].path);
+    std::string record;
+    for (std::int64_t number = 0; reader.next(record); ++number) {
+      try {
+        decoder->decode(record, 0, to);
+      } catch (const Corrupt& error) {
+        throw InvalidArgument(
+            str(files[i].path, ": record ", number, " is not of the kind of ", path, ": ", error.what()));
+      }
+    }
+  });
 }
 
 // Names the classes in the manifest. Throws InvalidArgument unless the labels are numbers of these classes.
@@ -112,6 +143,7 @@ Manifest append_records(const std::string& manifest_path, const std::vector<std:
   Manifest more;
   statistics.describe(more);
   extend(manifest, more, manifest_path);
+  require_decodes(manifest, manifest_path, files, work);
   require(manifest.labels.empty() || statistics.labels.empty() ||
               statistics.labels.rbegin()->first < static_cast<float>(manifest.labels.size()),
           "a label is ", statistics.labels.empty() ? 0 : statistics.labels.rbegin()->first, ", but ", manifest_path,

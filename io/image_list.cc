@@ -78,6 +78,9 @@ class FolderSearch {
     std::error_code error;
     fs::directory_iterator at(folder, error);
     for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+      // Programs keep data of their own there, which is no class: .ipynb_checkpoints, .DS_Store, ._1.png.
+      const std::string name = at->path().filename().string();
+      if (name.starts_with('.') || name == "__MACOSX") continue;
       std::error_code broken;  // a link that leads nowhere: if it is called an image, reading it will say so
       if (at->is_directory(broken))
         look_into(at->path());

@@ -145,7 +145,7 @@ DecoderFactory libsvm_row(LibsvmRowOptions options) {
                     std::fill_n(data, options.features, 0.0f);
                     const float label =
                         io::read_libsvm_row(record, options.from_zero, options.features,
-                                            [&](std::int64_t column, float value) { data[column] = value; });
+                                            [&](std::int64_t column, float value) { data[column] += value; });
                     write_label(label, options.class_labels, to[1]);
                   });
 }

@@ -87,6 +87,8 @@ io::Mixture io::mixture_of(const std::vector<MixedDataSet>& sets) {
     if (one.decoder != all.decoder) all.decoder = {};
     all.statistics = {};
     if (one.encoding != all.encoding) all.encoding = "mixed";
+    all.label_width = std::max(all.label_width, one.label_width);
+    all.variable_labels |= one.variable_labels;
     // As in one set, 0 says that images differ.
     if (one.image.height != all.image.height || one.image.width != all.image.width)
       all.image.height = all.image.width = 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <string>
 #include <string_view>
 #include <system_error>
 
@@ -24,6 +25,12 @@ inline bool parse_finite(std::string_view word, float& number) {
   if (!parse_number(word, precise) || !(std::abs(precise) < 1)) return false;
   number = static_cast<float>(precise);
   return true;
+}
+
+// The shortest text that parse_number() reads as the same number.
+inline std::string exact_text(float number) {
+  char digits[32];
+  return {digits, std::to_chars(digits, digits + sizeof digits, number).ptr};
 }
 
 // The words of a line of LibSVM's format.

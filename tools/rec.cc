@@ -5,6 +5,7 @@
 #include <paceline/record_tools.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cinttypes>
 #include <filesystem>
 #include <fstream>
@@ -71,7 +72,11 @@ class Work {
 std::string labels_text(const ImageRecord& record) {
   constexpr int kMost = 8;
   std::string text;
-  for (int i = 0; i < std::min(record.label_count(), kMost); ++i) text += str(i ? "," : "", record.label(i));
+  for (int i = 0; i < std::min(record.label_count(), kMost); ++i) {
+    char digits[32];
+    if (i > 0) text += ',';
+    text.append(digits, std::to_chars(digits, digits + sizeof digits, record.label(i)).ptr);
+  }
   return text + (record.label_count() > kMost ? str(",... (", record.label_count(), ")") : "");
 }
 

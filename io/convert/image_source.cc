@@ -78,8 +78,9 @@ RecordSourceHandle files_source(ImageList list, const std::string& root, const I
   std::vector<std::uint64_t> keys;
   for (const ImageListEntry& entry : list.entries) {
     paths.push_back(entry.path);
-    // Images stay in their split when the folder moves.
-    keys.push_back(stable_hash(fs::path(entry.path).lexically_relative(root).string()));
+    // Images stay in their split when the folder moves. A list may name images elsewhere, too.
+    const fs::path relative = fs::path(entry.path).lexically_relative(root);
+    keys.push_back(stable_hash(relative.empty() ? entry.path : relative.string()));
   }
   std::string identity = str(stable_hash(identity_of(paths)), '\n');
   return packed_images(std::move(list), std::make_unique<ImageFiles>(std::move(paths)), options, std::move(identity),

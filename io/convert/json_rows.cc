@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -71,8 +72,13 @@ class JsonRows final : public LineRows {
 
   void parse(std::string_view bytes, std::vector<std::string>& words) const override {
     words.assign(columns_.size(), "");
-    flatten("", parse_object(bytes),
-            [&](const std::string& name, std::string word) { words[places_.at(name)] = std::move(word); });
+    std::vector<bool> given(columns_.size());
+    flatten("", parse_object(bytes), [&](const std::string& name, std::string word) {
+      const std::size_t place = places_.at(name);
+      if (given[place]) throw Corrupt(str("two fields are called '", name, "'"));
+      given[place] = true;
+      words[place] = std::move(word);
+    });
   }
   std::string identity() const override { return "json lines\n" + LineRows::identity(); }
 
@@ -85,8 +91,16 @@ class JsonRows final : public LineRows {
 Json parse_object(std::string_view line) {
   constexpr int kDeepest = 64;
   try {
-    Json json = Json::parse(line, [](int depth, Json::parse_event_t, Json&) {
+    std::vector<std::set<std::string>> keys;  // of the objects that are open
+    Json json = Json::parse(line, [&](int depth, Json::parse_event_t event, Json& parsed) {
       if (depth > kDeepest) throw Corrupt("it is nested too deeply");
+      if (event == Json::parse_event_t::object_start) {
+        keys.emplace_back();
+      } else if (event == Json::parse_event_t::object_end) {
+        keys.pop_back();
+      } else if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) {
+        throw Corrupt(str("two fields are called '", parsed.get<std::string>(), "'"));
+      }
       return true;
     });
     if (!json.is_object()) throw Corrupt(str("it is a JSON ", json.type_name(), ", expected an object"));

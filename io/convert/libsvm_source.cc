@@ -55,6 +55,7 @@ class LibsvmSource final : public RecordSource {
     std::map<float, std::int64_t> labels;
     bool whole = true;
     std::int64_t features = 0;
+    std::string first_bad;
     lines_.each([&](std::int64_t number, std::string_view line) {
       std::string_view word;
       if (!Words(line).next(word)) return;  // blank, or a comment
@@ -64,16 +65,20 @@ class LibsvmSource final : public RecordSource {
         whole &= row.value == std::floor(row.value);
         if (labels.size() <= kMostClasses) labels.emplace(row.value, 0);
         features = std::max(features, row.places);
-      } catch (const Corrupt&) {
-        // It counts as bad later.
+      } catch (const Corrupt& error) {  // it counts as bad later
+        if (first_bad.empty()) first_bad = str("; ", lines_.place(number), ": ", error.what());
       }
     });
     features_ = options.features > 0 ? options.features : features;
-    require(features_ > 0, paths.at(0), " has no features");
+    require(features_ > 0, paths.at(0), " has no features", first_bad);
     const bool few = labels.size() <= kMostClasses;
     require(options.label != LabelKind::kClass || few, "the labels have more than ", kMostClasses,
             " different values, which are no classes");
-    classes_ = options.label == LabelKind::kClass || (options.label == LabelKind::kAuto && whole && few);
+    constexpr float kInexact = 1 << 24;  // from here on, a float stands for several whole numbers
+    const bool exact = labels.empty() || (labels.begin()->first > -kInexact && labels.rbegin()->first < kInexact);
+    require(options.label != LabelKind::kClass || exact,
+            "a label is 2^24 or larger, where float32 does not tell neighbouring classes apart");
+    classes_ = options.label == LabelKind::kClass || (options.label == LabelKind::kAuto && whole && few && exact);
     for (const auto& entry : labels)
       if (classes_) numbers_.emplace(entry.first, static_cast<std::int64_t>(numbers_.size()));
   }

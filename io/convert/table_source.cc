@@ -4,7 +4,6 @@
 #include <paceline/image.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <unordered_map>
 #include <utility>
@@ -212,11 +211,6 @@ void TableSource::numbers_of(const std::vector<std::string>& words, RowNumbers& 
   }
 }
 
-void append_number(std::string& text, float value) {
-  char digits[32];
-  text.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
-}
-
 void TableSource::pack(const RowNumbers& row, std::int64_t entry, std::string& record) const {
   const bool labelled = !schema_.label.empty();
   if (options_.payload == RowPayload::kTensor) {
@@ -226,10 +220,10 @@ void TableSource::pack(const RowNumbers& row, std::int64_t entry, std::string& r
     return;
   }
   if (options_.payload == RowPayload::kRow) {
-    if (labelled) append_number(record, row.label);
+    if (labelled) record += exact_text(row.label);
     for (const float value : row.data) {
       if (!record.empty()) record += ',';
-      append_number(record, value);
+      record += exact_text(value);
     }
     return;
   }

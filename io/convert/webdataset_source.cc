@@ -57,9 +57,9 @@ std::string read_part(const InputFile& file, std::uint64_t offset, std::uint64_t
   return part;
 }
 
-// The path among lines "LENGTH path=VALUE\n" of POSIX's extended head; empty where there is none.
-std::string path_in(std::string_view lines) {
-  std::string path;
+// The last value of `key` among lines "LENGTH key=VALUE\n" of POSIX's extended head; empty where there is none.
+std::string value_in(std::string_view lines, std::string_view key) {
+  std::string value;
   while (!lines.empty()) {
     std::uint64_t length = 0;
     const std::size_t space = lines.find(' ');
@@ -68,14 +68,16 @@ std::string path_in(std::string_view lines) {
       break;
     std::string_view line = lines.substr(space + 1, length - space - 2);
     lines.remove_prefix(length);
-    if (line.starts_with("path=")) path = line.substr(std::string_view("path=").size());
+    if (line.starts_with(key)) value = line.substr(key.size());
   }
-  return path;
+  return value;
 }
 
 std::vector<Member> members_of(const InputFile& file) {
   std::vector<Member> members;
   std::string long_name;
+  std::string long_target;                        // of a link, as long_name
+  std::unordered_map<std::string, Member> files;  // by name, for hard links
   for (std::uint64_t at = 0; at + kTarBlock <= file.size();) {
     const std::string head = read_part(file, at, kTarBlock);
     if (head.find_first_not_of('\0') == std::string::npos) break;
@@ -89,19 +91,34 @@ std::vector<Member> members_of(const InputFile& file) {
     at = member.offset + (member.bytes + kTarBlock - 1) / kTarBlock * kTarBlock;
     const char type = head[156];
     constexpr std::uint64_t kLongestName = 1 << 16;
-    if ((type == 'L' || type == 'x') && member.bytes <= kLongestName) {
+    if ((type == 'L' || type == 'K' || type == 'x') && member.bytes <= kLongestName) {
       const std::string bytes = read_part(file, member.offset, member.bytes);
-      const std::string name = type == 'L' ? bytes.substr(0, bytes.find('\0')) : path_in(bytes);
-      if (!name.empty()) long_name = name;
+      const std::string name = type == 'x' ? value_in(bytes, "path=") : bytes.substr(0, bytes.find('\0'));
+      const std::string target = type == 'x' ? value_in(bytes, "linkpath=") : type == 'K' ? name : "";
+      if (!target.empty()) long_target = target;
+      if (type != 'K' && !name.empty()) long_name = name;
       continue;
     }
-    if (type != '0' && type != '\0') {
+    const bool hard_link = type == '1', symbolic_link = type == '2';
+    if (type != '0' && type != '\0' && !hard_link && !symbolic_link) {
       long_name.clear();
+      long_target.clear();
       continue;
     }
     if (field(head.data(), 257, 5) == "ustar" && head[345] != '\0' && field(head.data(), 257, 6).size() == 5)
       member.name = str(field(head.data(), 345, 155), '/', member.name);
     if (!long_name.empty()) member.name = std::exchange(long_name, "");
+    std::string target = std::string(field(head.data(), 157, 100));
+    if (!long_target.empty()) target = std::exchange(long_target, "");
+    if (hard_link || symbolic_link) {
+      const auto found = files.find(target);
+      if (symbolic_link || found == files.end())
+        throw Corrupt(str(file.path(), " holds the link ", member.name, " to ", target,
+                          ", whose bytes are elsewhere; pack with tar --dereference --hard-dereference"));
+      member.offset = found->second.offset;
+      member.bytes = found->second.bytes;
+    }
+    files.insert_or_assign(member.name, member);
     members.push_back(std::move(member));
   }
   return members;
@@ -114,11 +131,13 @@ class TarImages final : public ImageBytes {
     std::shared_ptr<const InputFile> file;
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
+    std::string wrong = {};  // why the sample is bad; else empty
   };
 
   void add(Place place) { places_.push_back(std::move(place)); }
   std::string read(std::int64_t entry, const std::function<void()>&) const override {
     const Place& place = places_[static_cast<std::size_t>(entry)];
+    if (!place.wrong.empty()) throw Corrupt(place.wrong);
     return read_part(*place.file, place.offset, place.bytes);
   }
 
@@ -160,17 +179,17 @@ const Member* image_in(const Sample& sample) {
   return nullptr;
 }
 
+// Throws Corrupt with the reason alone.
 float label_of(const InputFile& file, const Sample& sample) {
-  const auto place = [&] { return str(file.path(), ": the sample ", sample.key); };
   const auto found = sample.members.find("cls");
-  if (found == sample.members.end()) throw Corrupt(place() + " has an image and no .cls with its label");
+  if (found == sample.members.end()) throw Corrupt("the sample has an image and no .cls with its label");
   constexpr std::uint64_t kLongest = 64;
   const std::string text = read_part(file, found->second.offset, std::min(found->second.bytes, kLongest));
   Words words(text);
   std::string_view word;
   float label = 0;
   if (!words.next(word) || !parse_finite(word, label) || words.next(word))
-    throw Corrupt(str(place(), " has the label ", io::in_quotes(text), ", expected a number"));
+    throw Corrupt(str("the sample has the label ", io::in_quotes(text), ", expected a number"));
   return label;
 }
 
@@ -186,10 +205,19 @@ RecordSourceHandle webdataset_source(const std::vector<std::string>& files, cons
     const auto file = std::make_shared<const io::InputFile>(path);
     for (const io::Sample& sample : io::samples_of(*file)) {
       const io::Member* const image = io::image_in(sample);
-      if (!image) throw Corrupt(str(path, ": the sample ", sample.key, " holds no .jpg, .jpeg or .png"));
+      float label = 0;
+      io::TarImages::Place place{file};
+      try {
+        if (!image) throw Corrupt("the sample holds no .jpg, .jpeg or .png");
+        place.offset = image->offset;
+        place.bytes = image->bytes;
+        label = io::label_of(*file, sample);
+      } catch (const Corrupt& error) {
+        place.wrong = error.what();
+      }
       list.entries.push_back(
-          {static_cast<std::int64_t>(keys.size()), {io::label_of(*file, sample)}, str(path, "/", image->name)});
-      images->add({file, image->offset, image->bytes});
+          {static_cast<std::int64_t>(keys.size()), {label}, str(path, "/", image ? image->name : sample.key)});
+      images->add(std::move(place));
       keys.push_back(io::stable_hash(sample.key));
     }
   }

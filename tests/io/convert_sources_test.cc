@@ -248,7 +248,8 @@ TEST(JsonLinesSource, FieldsAreColumns) {
   write_all(folder / "a.jsonl", R"({"size": 2, "pixels": [1, 2.5], "of": {"kind": "b"}, "big": true, "y": 1})"
                                 "\n"
                                 R"({"pixels": [3, 4], "size": 7, "of": {"kind": "a"}, "big": false, "y": 0})"
-                                "\n[1]\n{\"size\": \n{\"size\": 1e999}\n");
+                                "\n[1]\n{\"size\": \n{\"size\": 1e999}\n{\"size\": 1, \"size\": 2}\n"
+                                R"({"of.kind": "a", "of": {"kind": "b"}})");
   const RecordSourceHandle source = json_lines_source({folder / "a.jsonl"}, {.label = "y"});
   const Manifest manifest = convert_one(folder, source, {.shuffle = false, .skip_bad = true});
   // In the order big, of.kind, pixels.0, pixels.1, size.
@@ -256,7 +257,9 @@ TEST(JsonLinesSource, FieldsAreColumns) {
   EXPECT_THAT(load_all(folder / "set.manifest").label, ElementsAre(1, 0));
   EXPECT_THAT(read_all(folder / "set.bad.txt"),
               AllOf(HasSubstr("a.jsonl:3\tit is a JSON array, expected an object"), HasSubstr("a.jsonl:4\tfrom byte "),
-                    HasSubstr("a.jsonl:5\tit holds a number that is too large")));
+                    HasSubstr("a.jsonl:5\tit holds a number that is too large"),
+                    HasSubstr("a.jsonl:6\ttwo fields are called 'size'"),
+                    HasSubstr("a.jsonl:7\ttwo fields are called 'of.kind'")));
 }
 
 TEST(JsonLinesSource, NamesThatDifferByAZeroAreTwoColumns) {
@@ -470,13 +473,15 @@ TEST(NumpySource, SaysWhatIsWrong) {
 }
 
 // A member of a tar file.
-std::string tar_member(const std::string& name, const std::string& bytes, char type = '0') {
+std::string tar_member(const std::string& name, const std::string& bytes, char type = '0',
+                       const std::string& target = "") {
   std::string head(512, '\0');
   head.replace(0, name.size(), name);
   char size[13];
   std::snprintf(size, sizeof size, "%011zo", bytes.size());
   head.replace(124, 11, size);
   head[156] = type;
+  head.replace(157, target.size(), target);
   head.replace(257, 8, std::string("ustar\00000", 8));
   head.replace(148, 8, "        ");
   unsigned sum = 0;
@@ -484,6 +489,19 @@ std::string tar_member(const std::string& name, const std::string& bytes, char t
   std::snprintf(size, sizeof size, "%06o", sum);
   head.replace(148, 8, std::string(size) + '\0' + ' ');
   return head + bytes + std::string((512 - bytes.size() % 512) % 512, '\0');
+}
+
+TEST(ImageSource, ImagesOutsideOfTheFolderHaveKeysOfTheirOwn) {
+  TemporaryFolder folder;
+  std::string list;
+  for (int i = 0; i < 8; ++i) {
+    const std::string path = folder / str(i, ".png");
+    write_all(path, ImageCodec().encode({1, 2, 1, {static_cast<std::uint8_t>(i), 9}}, ImageEncoding::kPng));
+    list += str(i, "\t0\t", path, "\n");
+  }
+  write_all(folder / "a.lst", list);
+  const std::vector<std::uint64_t> keys = image_source(folder / "a.lst", {.root = "images"})->keys();
+  EXPECT_EQ(std::set<std::uint64_t>(keys.begin(), keys.end()).size(), 8u);
 }
 
 TEST(WebdatasetSource, SamplesAreImagesWithLabels) {
@@ -505,8 +523,16 @@ TEST(WebdatasetSource, SamplesAreImagesWithLabels) {
   EXPECT_THAT(batch.data.to_vector<std::uint8_t>(), ElementsAre(10, 9, 20, 9, 30, 9));
   EXPECT_THAT(batch.label.to_vector<std::int32_t>(), ElementsAre(3, 1, 0));
   write_all(folder / "b.tar", tar_member("1.png", image(10)));
-  EXPECT_THAT(error_of<Corrupt>([&] { webdataset_source({folder / "b.tar"}); }),
-              HasSubstr("b.tar: the sample 1 has an image and no .cls"));
+  const std::string with_bad = tar_member("1.png", image(10)) + tar_member("README.txt", "x") +
+                               tar_member("2.png", image(20)) + tar_member("2.cls", "7");
+  write_all(folder / "b.tar", with_bad);
+  EXPECT_THAT(error_of<Corrupt>([&] { convert(folder / "bad", *webdataset_source({folder / "b.tar"})); }),
+              HasSubstr("2 of 3 images are bad"));
+  EXPECT_THAT(read_all(folder / "bad.bad.txt"),
+              AllOf(HasSubstr("b.tar/1.png\tthe sample has an image and no .cls with its label"),
+                    HasSubstr("b.tar/README\tthe sample holds no .jpg, .jpeg or .png")));
+  convert(folder / "set", *webdataset_source({folder / "b.tar"}), {.skip_bad = true});
+  EXPECT_THAT(load_all(folder / "set.manifest").label, ElementsAre(7));
   write_all(folder / "b.tar", tar_member("1.png", image(10)) + tar_member("2.png", image(20)) +
                                   tar_member("2.cls", "0") + tar_member("1.cls", "1"));
   convert_one(folder, webdataset_source({folder / "b.tar"}));
@@ -514,6 +540,15 @@ TEST(WebdatasetSource, SamplesAreImagesWithLabels) {
   write_all(folder / "b.tar", tar_member("1.cls", "0") + tar_member("1.png", image(10)) + tar_member("1.CLS", "1"));
   EXPECT_THAT(error_of<Corrupt>([&] { webdataset_source({folder / "b.tar"}); }),
               HasSubstr("holds the member 1.CLS twice"));
+  // tar stores a file with two names once, and the second name as a link.
+  const std::string linked = tar_member("1.png", image(10)) + tar_member("1.cls", "3") +
+                             tar_member("2.png", "", '1', "1.png") + tar_member("2.cls", "", '1', "1.cls");
+  write_all(folder / "b.tar", linked);
+  convert_one(folder, webdataset_source({folder / "b.tar"}));
+  EXPECT_THAT(load_all(folder / "set.manifest").label, ElementsAre(3, 3));
+  write_all(folder / "b.tar", tar_member("1.cls", "3") + tar_member("1.png", "", '2', "elsewhere.png"));
+  EXPECT_THAT(error_of<Corrupt>([&] { webdataset_source({folder / "b.tar"}); }),
+              HasSubstr("holds the link 1.png to elsewhere.png"));
   write_all(folder / "b.tar", std::string(600, 'x'));
   EXPECT_THAT(error_of<Corrupt>([&] { webdataset_source({folder / "b.tar"}); }), HasSubstr("is no tar file"));
 }

@@ -138,6 +138,13 @@ TEST_F(Csv, RefusesOptionsThatCannotWork) {
   EXPECT_THAT(refused({.missing = 1, .arrays = {{.name = "data"}}}), HasSubstr("leave out label, classes and missing"));
   EXPECT_THAT(refused({.arrays = {{.name = "data"}, {.name = "more"}}}), HasSubstr("both name no columns"));
   EXPECT_THAT(refused({.arrays = {{.name = "data", .columns = {"b", "1"}}}}), HasSubstr("or twice in one"));
+  EXPECT_THAT(refused({.arrays = {{.name = "data", .dtype = DType::kUint8, .missing = -1}}}),
+              HasSubstr("the array 'data' is uint8, which does not hold -1, its value for missing fields"));
+  EXPECT_THAT(refused({.arrays = {{.name = "data", .dtype = DType::kInt32, .missing = 0.5}}}), HasSubstr("hold 0.5"));
+  std::vector<std::string> words(257);
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = std::to_string(i);
+  EXPECT_THAT(refused({.arrays = {{.name = "data", .dtype = DType::kUint8, .categories = words}}}),
+              HasSubstr("does not hold 256, its last category"));
   EXPECT_THAT(refused({.arrays = {{.name = "x", .columns = {"b"}}, {.name = "x"}}}), HasSubstr("two arrays 'x'"));
   EXPECT_THAT(refused({.arrays = {{.name = "data", .shape = Shape{2}}}}), HasSubstr("3 columns, which do not fill"));
   EXPECT_THAT(refused({.arrays = {{.name = "data", .dtype = DType::kFloat16}}}), HasSubstr("is to be float16"));

@@ -227,6 +227,8 @@ TEST(Decoders, RowsOfLibsvm) {
   const Batch zero =
       decode({"-1 0:1"}, decoders::libsvm_row({.features = 1, .from_zero = true, .class_labels = false}));
   EXPECT_THAT(zero.label.to_vector<float>(), ElementsAre(-1));
+  // As csr_matmul() does with the rows of a sparse batch.
+  EXPECT_THAT(decode({"1 2:1 2:2"}, decoders::libsvm_row({.features = 2})).data.to_vector<float>(), ElementsAre(0, 3));
   const DecoderFactory rows = decoders::libsvm_row({.features = 3});
   EXPECT_THAT(reason("1 4:1", rows), HasSubstr("index 4 is outside, expected 1 to 3"));
   EXPECT_THAT(reason("1 0:1", rows), HasSubstr("index 0 is outside"));

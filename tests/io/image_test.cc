@@ -292,7 +292,8 @@ TEST(IdxFile, ReadsMnist) {
 
 TEST(ImageList, NumbersClassesOfFoldersInSortedOrder) {
   TemporaryFolder folder;
-  for (const char* name : {"dog/2.png", "cat/b.JPEG", "cat/a.jpg", "cat/notes.txt", "ape/deep/x.jpg"}) {
+  for (const char* name : {"dog/2.png", "cat/b.JPEG", "cat/a.jpg", "cat/notes.txt", "ape/deep/x.jpg", "dog/._2.png",
+                           ".ipynb_checkpoints/a.png", "__MACOSX/dog/2.png"}) {
     std::filesystem::create_directories(std::filesystem::path(folder / name).parent_path());
     write_all(folder / name, "x");
   }

@@ -242,6 +242,55 @@ TEST(CopyRecords, KeepsTheNamesOfClasses) {
               HasSubstr("other.manifest names other classes"));
 }
 
+// A data set whose records are rows of numbers behind a label.
+std::string write_rows(const TemporaryFolder& folder, const std::string& name, int columns, bool class_labels = true) {
+  DatasetWriter writer(folder / name, 1);
+  for (std::int64_t i = 0; i < 4; ++i) {
+    std::string row = std::to_string(i % 2);
+    for (int column = 0; column < columns; ++column) row += str(",", column + static_cast<int>(i));
+    writer.write(0, i, row);
+  }
+  Manifest manifest;
+  manifest.payload = "bytes";
+  manifest.class_labels = class_labels;
+  manifest.decoder = {"csv_row", {{"columns", columns}, {"label", 0}, {"class_labels", class_labels}}, {}};
+  manifest.statistics.classes = {{"0", 2}, {"1", 2}};
+  return writer.finish(manifest);
+}
+
+TEST(CopyRecords, KeepsTheDecoder) {
+  TemporaryFolder folder;
+  const std::string set = write_rows(folder, "set", 2);
+  const Manifest copy = copy_records({set}, folder / "copy", 2);
+  EXPECT_EQ(copy.decoder, Manifest::load(set).decoder);
+  EXPECT_TRUE(copy.class_labels);
+  EXPECT_EQ(copy.statistics.classes.at("1"), 2);
+  EXPECT_THAT(epoch(folder / "copy.manifest"), SizeIs(4));
+  EXPECT_EQ(copy_records({set, folder / "copy.manifest"}, folder / "both", 1).decoder, copy.decoder);
+  repair_records(set, folder / "repaired");
+  EXPECT_EQ(Manifest::load(folder / "repaired.manifest").decoder, copy.decoder);
+  write_rows(folder, "wide", 3);
+  const auto refusal = [&](const std::string& other) {
+    return error_of<InvalidArgument>([&] { copy_records({set, folder / other}, folder / "x", 1); });
+  };
+  EXPECT_THAT(refusal("wide.manifest"), HasSubstr("wide.manifest holds other records than"));
+  EXPECT_THAT(refusal("wide-00000-of-00001.rec"), HasSubstr("has no manifest that says how to decode it"));
+}
+
+TEST(AppendRecords, TriesTheDecoderOnEachRecord) {
+  TemporaryFolder folder;
+  const std::string set = write_rows(folder, "set", 2);
+  write_foreign(folder, "more", {"1,7,8", "0,9,9"});
+  const Manifest longer = append_records(set, {folder / "more.rec"});
+  EXPECT_EQ(longer.records(), 6);
+  EXPECT_TRUE(longer.class_labels);
+  EXPECT_THAT(longer.statistics.classes, IsEmpty()) << "they are of the first four records alone";
+  write_foreign(folder, "wide", {"1,7,8", "0,9,9,9"});
+  EXPECT_THAT(error_of<InvalidArgument>([&] { append_records(set, {folder / "wide.rec"}); }),
+              HasSubstr("wide.rec: record 1 is not of the kind of " + set));
+  EXPECT_EQ(Manifest::load(set).records(), 6);
+}
+
 TEST(RepairRecords, SavesWhatIsSoundAndSaysWhatIsLost) {
   TemporaryFolder folder;
   const std::string set = write_data_set(folder, 20, 2);
@@ -302,7 +351,7 @@ TEST(RepairRecords, LosesOnlyWhatWasTouched) {
 TEST(ExtractRecords, WritesFilesThatCanBePackedAgain) {
   TemporaryFolder folder;
   write_foreign(folder, "a",
-                {image_record({1, 2}, 0, plain(4, 4, 1, 7)), "no image",
+                {image_record({16777215, 0.123456789f}, 0, plain(4, 4, 1, 7)), "no image",
                  image_record({3, 4}, 0, plain(4, 4, 3, 9), ImageEncoding::kJpeg)});
   const ExtractReport report = extract_records(folder / "a.rec", folder / "out");
   EXPECT_EQ(report.images, 2);
@@ -311,6 +360,7 @@ TEST(ExtractRecords, WritesFilesThatCanBePackedAgain) {
   const ImageList list = read_image_list(report.list, folder / "out");
   ASSERT_THAT(list.entries, SizeIs(2));
   EXPECT_EQ(list.entries[1].path, folder / "out/00000002.jpg");
+  EXPECT_THAT(list.entries[0].labels, ElementsAre(16777215, 0.123456789f));
   EXPECT_THAT(list.entries[1].labels, ElementsAre(3, 4));
   Image image;
   ImageCodec().decode(read_all(list.entries[0].path), image);

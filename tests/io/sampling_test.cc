@@ -14,6 +14,7 @@
 
 #include "epoch_order.h"
 #include "fixtures.h"
+#include "mixture.h"
 
 namespace paceline::test {
 namespace {
@@ -181,6 +182,23 @@ class Mixture : public testing::Test {
   TemporaryFolder folder_;
   std::vector<MixedDataSet> sets_;
 };
+
+TEST_F(Mixture, HasRoomForTheLongestLabels) {
+  const auto describe = [&](std::size_t set, int width, bool variable) {
+    Manifest manifest = Manifest::load(sets_[set].manifest);
+    manifest.class_labels = false;
+    manifest.label_width = width;
+    manifest.variable_labels = variable;
+    manifest.save(sets_[set].manifest);
+  };
+  describe(0, 7, true);
+  describe(1, 12, true);
+  describe(2, 3, false);
+  EXPECT_EQ(io::mixture_of(sets_).manifest.label_width, 12);
+  describe(0, 12, false);
+  sets_.pop_back();
+  EXPECT_TRUE(io::mixture_of(sets_).manifest.variable_labels);
+}
 
 TEST_F(Mixture, HasItsSharesInEveryPartOfAnEpoch) {
   const Order order({0, 100, 433, 766, 1100, 6100}, {.seed = test_seed(), .mixture = {{0, 1}, {1, 2}, {4, 5}}}, "x");

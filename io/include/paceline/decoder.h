@@ -79,7 +79,7 @@ struct CsvOptions {
 };
 DecoderFactory csv_row(CsvOptions options);
 
-// A row in LibSVM's format as a dense one: float32 "data" (features), and "label".
+// A row in LibSVM's format as a dense one: float32 "data" (features), and "label". Values of the same index are added.
 struct LibsvmRowOptions {
   std::int64_t features = 0;  // numbers in "data"
   bool from_zero = false;     // indices count from 0, instead of from 1

@@ -68,13 +68,14 @@ Manifest index_records(const std::vector<std::string>& record_files, const std::
                        const RecordWork& work = {}, const std::vector<std::string>& classes = {});
 
 // Adds record files to a data set as further shards, without copying them. Otherwise as index_records(). Throws
-// InvalidArgument also where the records do not fit those of the data set.
+// InvalidArgument also where the records do not fit those of the data set. The statistics of the manifest are dropped.
 Manifest append_records(const std::string& manifest, const std::vector<std::string>& record_files,
                         const RecordWork& work = {});
 
 // Copies the records of `sources`, in order, into a data set of so many shards with about as many records each. Records
 // keep their bytes, and their keys where no two are equal; else they are numbered anew. Classes keep their names, which
-// must be the same in every source that names them. Throws IoError, Corrupt at damage, InvalidArgument.
+// must be the same in every source that names them. Where a manifest names a decoder, every source must be a data set
+// with the same decoder. Throws IoError, Corrupt at damage, InvalidArgument.
 Manifest copy_records(const std::vector<std::string>& sources, const std::string& prefix, int shards,
                       const RecordWork& work = {});
 
