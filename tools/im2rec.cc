@@ -14,7 +14,7 @@ namespace {
 constexpr char kUsage[] =
     "im2rec [flags] PREFIX SOURCE\n\n"
     "Packs images into PREFIX.manifest, PREFIX-00000-of-0000N.rec, .idx and .crc. SOURCE is\n"
-    "  a folder      .jpg, .jpeg and .png files; each sub-folder is a class\n"
+    "  a folder      .jpg, .jpeg and .png files; each sub-folder is a class, but not those that begin with '.'\n"
     "  a .lst file   lines `id TAB label [TAB label ...] TAB path`, as MXNet's im2rec writes them\n"
     "  an IDX file   MNIST's images, plain or .gz; the labels from --labels\n"
     "Images that cannot be read are listed in PREFIX.bad.txt. A run that was killed goes on when it is started again.\n"

@@ -76,7 +76,7 @@ struct TableOptions {
 
 // Does the first line of a file name the columns?
 enum class CsvHeader {
-  kAuto,  // it does where no word of it is a number, and no two are equal
+  kAuto,  // it does where no word of it is a number, and no two are equal; InvalidArgument where that is not clear
   kYes,   // it does, in each file
   kNo,    // it does not: columns are named "0", "1", ...
 };
