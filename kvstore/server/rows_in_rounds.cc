@@ -77,7 +77,12 @@ void RowsInRounds::advance(ServedRows& served) {
       const auto found = kept.find(worker);
       round.expected += clock <= entry.round && (found == kept.end() || !found->second.complete());
     });
-    if (!mode_->round_complete(round)) break;
+    // A worker that was lost between two pieces of its push cannot complete its contribution. The pieces that have come
+    // count, as they do beside other contributions.
+    const bool orphaned = round.expected == 0 && std::none_of(kept.begin(), kept.end(), [this](const auto& entry) {
+                            return shard_.clocks.is_live(entry.first, entry.second.incarnation);
+                          });
+    if (!orphaned && !mode_->round_complete(round)) break;
     std::vector<WorkerIncarnation> contributors;
     for (const auto& [worker, pieces] : kept) contributors.push_back({worker, pieces.incarnation});
     try {

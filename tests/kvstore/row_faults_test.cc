@@ -1,12 +1,19 @@
 // Row-sparse tables over bad networks, after the loss of a worker, and from checkpoints.
 #include <gtest/gtest.h>
+#include <paceline/updater.h>
 #include <support/cluster_in_process.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <future>
+#include <thread>
 
+#include "hand_made_worker.h"
 #include "row_support.h"
+#include "rows/table_layout.h"
+#include "sparse.pb.h"
 
 namespace paceline::test {
 namespace {
@@ -123,6 +130,68 @@ TEST(RowFaults, TheJobGoesOnWhenAWorkerIsLost) {
     });
     EXPECT_EQ(done, 2);
   }
+}
+
+// A worker is lost between two pieces of a push, in a round in which nobody else pushes. The round must close.
+TEST(RowFaults, ARoundOfHalfAPushCloses) {
+  ClusterConfig job = job_config("inproc", 1, 2);
+  const EndedFile ended(&job);
+  SchedulerThread scheduler(job);
+  Server server(member(job, Role::kServer, 0), {}, 1);
+  std::thread serving([&] { server.run(); });
+  Node first(member(job, Role::kWorker, 0, 0), Node::Handlers{}), second(member(job, Role::kWorker, 0, 1), {});
+  std::thread joining([&] { second.join(); });
+  first.join();
+  joining.join();
+  const TableSpec table = table_of(8, 2, "zeros");
+  wire::DeclareTable declare;
+  write_table(table, &declare);
+  declare.set_mode("dist_sync");
+  declare.mutable_placement()->set_group(hash_key("table"));
+  for (int p = 0; p < TableLayout::partitions_for(table, 1); ++p) declare.mutable_placement()->add_servers(0);
+  for (Node* const node : {&first, &second}) ask(*node, MessageKind::kDeclareTable, declare.SerializeAsString());
+
+  // Worker 1 sends the first of two pieces: row 3, version 0, and a gradient.
+  Message push;
+  push.header.kind = MessageKind::kPushPullRows;
+  wire::PushPullRowsRequest rows;
+  rows.set_examples(1);
+  rows.set_call(1);
+  wire::RowPart* const part = rows.add_parts();
+  part->set_table(hash_key("table"));
+  part->set_sequence(1);
+  part->set_pushed(1);
+  part->set_pieces(2);
+  push.body = rows.SerializeAsString();
+  const std::array<std::int64_t, 3> payload = {3, 0, 0};
+  push.payload = {Frame::of(std::string(reinterpret_cast<const char*>(payload.data()), sizeof payload))};
+  second.ask({Role::kServer, 0}, push, [](std::optional<Message>, const std::exception_ptr&) {});
+  ask(second, MessageKind::kReport, "");  // answered when the push has arrived
+  ended.add_killed(1);
+
+  // Worker 0 has ended the step without a push to the table, and pulls the weights of the next one.
+  wire::StepEnd step;
+  step.set_clock(1);
+  ask(first, MessageKind::kStepEnd, step.SerializeAsString());
+  part->clear_sequence();
+  part->clear_pushed();
+  part->clear_pieces();
+  part->set_pulled(1);
+  part->set_need(1);
+  push.body = rows.SerializeAsString();
+  push.payload = {Frame::of(std::string(reinterpret_cast<const char*>(payload.data()), 8))};
+  std::promise<std::string> pulled;
+  first.ask({Role::kServer, 0}, push, [&](const std::optional<Message>& answer, const std::exception_ptr&) {
+    pulled.set_value(answer ? "answered" : "failed");
+  });
+  std::future<std::string> answer = pulled.get_future();
+  EXPECT_EQ(answer.wait_for(std::chrono::seconds(15)), std::future_status::ready);
+  first.leave();
+  serving.join();
+  scheduler.result();
+  second.close();
+  first.close();
+  EXPECT_EQ(answer.get(), "answered");
 }
 
 // Tables of a checkpoint: touched rows with their state and versions, into another number of servers.
