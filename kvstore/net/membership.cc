@@ -92,8 +92,7 @@ bool Membership::join(const Request& request, LinkId link, const std::string& ke
   member.link = link;
   member.request = request;
   if (epoch_ > 0) {
-    if (over_ || !failure_.empty())
-      throw NetworkError(str(name, " comes too late: the job is ", over_ ? "over" : "ending, " + failure_));
+    if (over_ || !failure_.empty()) throw NetworkError(too_late(name));
     if (role == Role::kServer) throw NetworkError(str(name, " comes too late: the job has all its servers"));
     if (late_.size() >= static_cast<std::size_t>(config_.workers)) throw NetworkError(name + " is one too many");
     late_.push_back(std::move(member));
@@ -195,6 +194,18 @@ bool Membership::place_late() {
   return any;
 }
 
+std::string Membership::too_late(const std::string& name) const {
+  return str(name, " comes too late: the job is ", over_ ? "over" : "ending, " + failure_);
+}
+
+// The scheduler ends soon, so newcomers that wait for a place must hear now that they get none.
+void Membership::refuse_late() {
+  if (!over_ && failure_.empty()) return;
+  for (Member& member : late_)
+    member.request.refuse(NetworkError(too_late(who(member.peer.id.role, member.peer.host, member.pid))));
+  late_.clear();
+}
+
 bool Membership::heard(std::uint64_t sender, LinkId link, std::uint64_t epoch, const proto::Heartbeat& activity,
                        std::string& why) {
   const Lock lock(mutex_);
@@ -233,6 +244,7 @@ bool Membership::leave(std::uint64_t sender) {
   member->changed = epoch_ + 1;
   LOG(INFO) << describe(member->peer) << " has left";
   changed();
+  refuse_late();
   return true;
 }
 
@@ -259,6 +271,7 @@ bool Membership::ended(Role role, int task, const std::string& how) {
   lose(*found, "it " + how);
   changed();
   place_late();
+  refuse_late();
   return true;
 }
 
@@ -307,7 +320,9 @@ bool Membership::tick(double seconds) {
   }
   any |= lose_whom_all_wait_for();
   if (any) changed();
-  return place_late() || any;
+  any |= place_late();
+  refuse_late();
+  return any;
 }
 
 // A worker that sends heartbeats may still hang, in the user's code for example. The other workers then wait in

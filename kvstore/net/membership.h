@@ -96,6 +96,8 @@ class Membership {
   void answer(Member& member) PACELINE_REQUIRES(mutex_);
   bool place(Member& late) PACELINE_REQUIRES(mutex_);
   bool place_late() PACELINE_REQUIRES(mutex_);
+  void refuse_late() PACELINE_REQUIRES(mutex_);
+  std::string too_late(const std::string& name) const PACELINE_REQUIRES(mutex_);
   void lose(Member& member, const std::string& how) PACELINE_REQUIRES(mutex_);
   void changed() PACELINE_REQUIRES(mutex_);
   std::uint64_t next_incarnation() PACELINE_REQUIRES(mutex_);

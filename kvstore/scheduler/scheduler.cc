@@ -92,10 +92,12 @@ struct Scheduler::Impl {
     if (config.lost_file.empty()) return;
     for (const Peer& peer : roster.peers) {
       const bool lost = peer.id.role == Role::kWorker && !peer.alive && !peer.finished;
-      if (!lost || !written_as_lost.insert(peer.incarnation).second) continue;
+      if (!lost || written_as_lost.contains(peer.incarnation)) continue;
       std::ofstream file(config.lost_file, std::ios::app);
       file << name_of(peer.id.role) << ' ' << peer.id.rank << '\n' << std::flush;
-      if (!file)
+      if (file)
+        written_as_lost.insert(peer.incarnation);
+      else  // the next roster is another try
         LOG(WARNING) << "[scheduler] cannot write '" << config.lost_file
                      << "' (PACELINE_LOST_FILE); the launcher may not count worker " << peer.id.rank << " as lost";
     }

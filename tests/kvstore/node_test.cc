@@ -333,6 +333,32 @@ TEST_P(Nodes, the_scheduler_tells_the_launcher_who_was_lost) {
   std::filesystem::remove(job.lost_file);
 }
 
+TEST_P(Nodes, a_lost_worker_that_could_not_be_written_down_is_written_later) {
+  ClusterConfig job = config(0, 3);
+  job.silence_deadline_seconds = 90;  // longer than soon() waits
+  const EndedFile ended(&job);
+  const std::string folder = job.ended_file + "-folder";
+  job.lost_file = folder + "/lost";
+  SchedulerThread scheduler(job);
+  auto workers = joined_workers(job, scheduler.port());
+  const auto lose = [&](int worker, const std::vector<int>& left) {
+    workers[static_cast<std::size_t>(worker)].reset();
+    EXPECT_TRUE(soon([&] {
+      ended.add_killed(worker);
+      return workers[0]->roster().live(Role::kWorker) == left;
+    }));
+  };
+  lose(1, {0, 2});
+  std::filesystem::create_directory(folder);
+  lose(2, {0});
+  workers[0]->leave();
+  workers.clear();
+  EXPECT_EQ(scheduler.result(), "");
+  std::ifstream lost(job.lost_file);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(lost), {}), "worker 1\nworker 2\n");
+  std::filesystem::remove_all(folder);
+}
+
 TEST_P(Nodes, who_joined_in_the_place_of_one_that_failed_before_the_start_stays) {
   ClusterConfig job = config(0, 3);
   job.silence_deadline_seconds = 90;  // longer than soon() waits
@@ -618,6 +644,29 @@ TEST_P(Nodes, one_worker_too_many_is_refused) {
   Node second(member(job, Role::kWorker, scheduler.port()), {});
   EXPECT_THAT(error_of_call([&] { second.join(); }), HasSubstr("one too many"));
   workers[0]->leave();
+  workers.clear();
+  EXPECT_EQ(scheduler.result(), "");
+}
+
+TEST_P(Nodes, who_waits_for_a_place_hears_that_the_job_is_over) {
+  ClusterConfig job = config(0, 1);
+  job.silence_deadline_seconds = job.start_deadline_seconds = 90;  // longer than soon() waits
+  SchedulerThread scheduler(job);
+  auto workers = joined_workers(job, scheduler.port());
+  Node first(member(job, Role::kWorker, scheduler.port()), {}),
+      second(member(job, Role::kWorker, scheduler.port()), {});
+  std::vector<std::future<std::string>> errors;
+  for (Node* const node : {&first, &second})
+    errors.push_back(std::async(std::launch::async, [node] { return error_of_call([node] { node->join(); }); }));
+  // One waits for a place, and the other finds the queue full.
+  const auto ready = [](const std::future<std::string>& error) {
+    return error.wait_for(0s) == std::future_status::ready;
+  };
+  EXPECT_TRUE(soon([&] { return ready(errors[0]) || ready(errors[1]); }));
+  if (ready(errors[1])) std::swap(errors[0], errors[1]);
+  EXPECT_THAT(errors[0].get(), HasSubstr("one too many"));
+  workers[0]->leave();
+  EXPECT_THAT(errors[1].get(), HasSubstr("comes too late: the job is over"));
   workers.clear();
   EXPECT_EQ(scheduler.result(), "");
 }
