@@ -133,6 +133,7 @@ class DataService final : public SchedulerService {
     if (epoch.parts.empty()) {
       for (const auto& [incarnation, peer] : live_) epoch.parts.push_back({incarnation, peer.id.rank});
       std::sort(epoch.parts.begin(), epoch.parts.end(), [](const Part& a, const Part& b) { return a.rank < b.rank; });
+      unsettled_.insert(body.epoch());
     }
     Part* mine = epoch.of(request.incarnation());
     if (!mine) {
@@ -277,20 +278,23 @@ class DataService final : public SchedulerService {
   // Call it after an epoch or the roster has changed. Hands on parts that nobody will begin, and answers waiting
   // requests where this is now possible.
   void settle() {
-    for (auto& [number, epoch] : epochs_) {
-      const auto never_begun = [](const Part& part) { return part.lost && !part.begun && !part.handed_on; };
-      if (!epoch.known || !epoch.all_began_or_are_lost() ||
-          std::none_of(epoch.parts.begin(), epoch.parts.end(), never_begun))
-        continue;
-      for (Part& part : epoch.parts) part.handed_on = part.handed_on || never_begun(part);
-      hand_on(epoch, number, epoch.unassigned, "a worker was lost before it began the epoch");
-      epoch.unassigned.clear();
-    }
+    std::erase_if(unsettled_, [this](std::int64_t number) {
+      Epoch& epoch = epochs_.at(number);
+      if (!epoch.known || !epoch.all_began_or_are_lost()) return false;
+      const auto never_begun = [](const Part& part) { return part.lost && !part.begun; };
+      if (std::any_of(epoch.parts.begin(), epoch.parts.end(), never_begun)) {
+        for (Part& part : epoch.parts) part.handed_on = never_begun(part);
+        hand_on(epoch, number, epoch.unassigned, "a worker was lost before it began the epoch");
+        epoch.unassigned.clear();
+      }
+      return true;
+    });
     std::erase_if(waiting_, [this](const Waiting& waiting) { return try_give(waiting, false); });
   }
 
   std::map<std::uint64_t, Peer> live_;  // workers, by incarnation
   std::map<std::int64_t, Epoch> epochs_;
+  std::set<std::int64_t> unsettled_;  // epochs with parts that may still begin or be handed on
   std::map<std::uint64_t, Given> given_;
   std::vector<Waiting> waiting_;
   std::int64_t taken_over_ = 0;
