@@ -74,11 +74,12 @@ void TableControl::declare(const Request& request, const OfServer& server) {
   const TableLayout layout(spec, partitions);
   for (int p = 0; p < partitions; ++p) {
     if (placement_.server_of(group, p) != server.rank) continue;
-    auto& served = table.partitions[static_cast<std::uint32_t>(p)];
-    if (served) continue;
+    const auto number = static_cast<std::uint32_t>(p);
+    if (table.partitions.contains(number)) continue;
     ServerShard& shard = *shards_[dealt_++ % shards_.size()];
-    served = std::make_unique<ServedRows>(spec, layout, static_cast<std::uint32_t>(p), own_, shard);
-    shard.post([begin = server.begin, rows = served.get()](ServerShard& self) {
+    auto served = std::make_unique<ServedRows>(spec, layout, number, own_, shard);  // may run out of memory
+    const auto place = table.partitions.emplace(number, std::move(served)).first;
+    shard.post([begin = server.begin, rows = place->second.get()](ServerShard& self) {
       begin(rows->state);
       self.tables().add(*rows);
     });

@@ -340,7 +340,7 @@ class Tcp final : public Connections {
       if (report.event == ZMQ_EVENT_LISTENING) {
         router.listener = report.value;
       } else if (report.event == ZMQ_EVENT_ACCEPT_FAILED) {
-        no_descriptor = report.value == EMFILE;
+        no_descriptor = report.value == EMFILE || report.value == ENFILE;
       } else {
         const std::string what = rejection_of(report, door_ != nullptr);
         rejections_.add("[tcp] " + what);
