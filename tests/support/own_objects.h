@@ -24,10 +24,11 @@ struct Together final : Mode {
   bool round_complete(const Round& round) const override { return round.contributed >= round.expected; }
 };
 
-// A round closes when more than half of the workers have contributed.
+// A round closes when half of the workers have contributed. More than half would not do: of two that are left, each could
+// be late at another server, and both would wait.
 struct Majority final : Mode {
   ModeTraits traits() const override { return {.applies = Applies::kWithBackups, .holds_tables = false}; }
-  bool round_complete(const Round& round) const override { return 2 * round.contributed > round.expected; }
+  bool round_complete(const Round& round) const override { return 2 * round.contributed >= round.expected; }
 };
 
 // Halves a late gradient, and adds a trace of the late ones before it.

@@ -63,7 +63,8 @@ class Mode {
   // Throws InvalidArgument if the mode needs more workers than the job has at its start.
   virtual void check_workers(int /*at_start*/) const {}
   // May the round be applied? Called in modes with rounds, whenever a push or a worker's clock may have completed a
-  // round.
+  // round. With kWithBackups, the number of workers that a round may lack must not become smaller when workers leave or
+  // enter a barrier. Otherwise workers that are late at different servers may wait for each other for ever.
   virtual bool round_complete(const Round&) const { return true; }
   // How the gradients of a round are combined.
   virtual Aggregate aggregate() const { return Aggregate::kMean; }
