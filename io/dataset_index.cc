@@ -12,6 +12,7 @@
 
 #include "examine.h"
 #include "file.h"
+#include "work_progress.h"
 
 namespace paceline {
 namespace {
@@ -80,28 +81,45 @@ void extend(Manifest& manifest, const Manifest& more, const std::string& path) {
   manifest.statistics = {};  // of the earlier records alone
 }
 
-// Throws InvalidArgument where the decoder that the manifest names cannot read a record.
+// Throws InvalidArgument where the decoder that the manifest names cannot read a record, or finds a label that is none
+// of the classes. A manifest whose decoder this release does not have is not checked.
 void require_decodes(const Manifest& manifest, const std::string& path, const std::vector<io::Examined>& files,
                      const RecordWork& work) {
-  if (manifest.decoder.name.empty()) return;
-  const DecoderFactory make = decoders::named_in(manifest);
+  DecoderFactory make;
+  try {
+    make = decoders::named_in(manifest);
+  } catch (const InvalidArgument&) {
+    return;
+  }
+  const auto classes = static_cast<std::int64_t>(manifest.class_labels ? manifest.labels.size() : 0);
   detail::in_parallel(files.size(), work.threads, [&](std::size_t i) {
     const std::unique_ptr<Decoder> decoder = make();
     std::vector<std::vector<std::byte>> arrays;
     std::vector<void*> to;
-    for (const ExampleArray& array : decoder->arrays())
+    const std::int32_t* label = nullptr;
+    for (const ExampleArray& array : decoder->arrays()) {
       arrays.emplace_back(static_cast<std::size_t>(array.shape.size()) * size_of(array.dtype));
+      if (array.name == "label" && array.dtype == DType::kInt32 && array.shape.size() == 1)
+        label = reinterpret_cast<const std::int32_t*>(arrays.back().data());
+    }
     for (auto& array : arrays) to.push_back(array.data());
-    RecordReader reader(files[i].path);
+    const RecordFile file(files[i].path, files[i].index);
+    io::WorkProgress progress(work);
     std::string record;
-    for (std::int64_t number = 0; reader.next(record); ++number) {
+    for (std::int64_t place = 0; place < file.size(); ++place) {
+      const auto refuse = [&](const std::string& why) {
+        throw InvalidArgument(str(file.path(), ": record ", place, " is not of the kind of ", path, ": ", why));
+      };
+      file.read(place, record);
       try {
         decoder->decode(record, 0, to);
       } catch (const Corrupt& error) {
-        throw InvalidArgument(
-            str(files[i].path, ": record ", number, " is not of the kind of ", path, ": ", error.what()));
+        refuse(error.what());
       }
+      if (label && classes > 0 && *label >= classes) refuse(str("its label is ", *label, " of ", classes, " classes"));
+      progress.add(record.size());
     }
+    progress.finish();
   });
 }
 

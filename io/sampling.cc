@@ -78,8 +78,9 @@ io::Mixture io::mixture_of(const std::vector<MixedDataSet>& sets) {
     const std::string first = detail::shown(sets.front().manifest), other = detail::shown(sets[i].manifest);
     require(one.payload == all.payload, other, " cannot be mixed with ", first, ": its records hold '", one.payload,
             "', not '", all.payload, "'");
-    require(one.class_labels == all.class_labels && (one.label_width == all.label_width || all.variable_labels), other,
-            " cannot be mixed with ", first, ": their labels are of different kinds");
+    require(one.class_labels == all.class_labels &&
+                (one.label_width == all.label_width || all.variable_labels || one.variable_labels),
+            other, " cannot be mixed with ", first, ": their labels are of different kinds");
     require(one.labels.empty() || all.labels.empty() || one.labels == all.labels, other, " cannot be mixed with ",
             first, ": they name other classes, or in another order");
     if (all.labels.empty()) all.labels = std::move(one.labels);

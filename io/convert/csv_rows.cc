@@ -33,15 +33,16 @@ void split_line(std::string_view line, const LineRules& rules, std::vector<std::
     words.emplace_back(trimmed(fields.next()));
 }
 
-// The words of the first lines of a file, at most `count`.
-std::vector<std::vector<std::string>> first_rows(const std::string& file, const LineRules& rules, std::size_t count) {
-  std::vector<std::vector<std::string>> rows;
+// The words of the first line of a file; none where the file has no lines.
+std::vector<std::string> first_words(const std::string& file, const LineRules& rules) {
+  const std::vector<std::string> lines = first_lines(file, rules, 1);
+  std::vector<std::string> words;
   try {
-    for (const std::string& line : first_lines(file, rules, count)) split_line(line, rules, rows.emplace_back());
+    if (!lines.empty()) split_line(lines[0], rules, words);
   } catch (const Corrupt& error) {
-    throw Corrupt(str(rows.size() < 2 ? "the first line of " : "the second line of ", file, ' ', error.what()));
+    throw Corrupt(str("the first line of ", file, ' ', error.what()));
   }
-  return rows;
+  return words;
 }
 
 bool is_number(const std::string& word) {
@@ -49,16 +50,22 @@ bool is_number(const std::string& word) {
   return parse_finite(word, value);
 }
 
-// Throws InvalidArgument where the first row, which holds a number or a word twice, may be a header all the same.
-void refuse_doubtful(const std::vector<std::vector<std::string>>& rows, const std::string& file,
+// Throws InvalidArgument where the first line, which holds a number or a word twice, may be a header all the same.
+void refuse_doubtful(const std::vector<std::string>& first, const std::string& file, const LineRules& rules,
                      const TableOptions& options) {
-  const std::vector<std::string>& first = rows.front();
   const auto refuse = [&](const std::string& why) {
     throw InvalidArgument(str("the first line of ", file, " may be a header: ", why, "; say --header yes or no"));
   };
-  for (std::size_t i = 0; rows.size() > 1 && i < std::min(first.size(), rows[1].size()); ++i) {
+  const std::vector<std::string> lines = first_lines(file, rules, 2);
+  std::vector<std::string> second;
+  try {
+    if (lines.size() > 1) split_line(lines[1], rules, second);
+  } catch (const Corrupt&) {
+    second.clear();  // it counts as a bad row later
+  }
+  for (std::size_t i = 0; i < std::min(first.size(), second.size()); ++i) {
     const bool word = !is_number(first[i]) && !is_missing(first[i], options);
-    if (word && is_number(rows[1][i])) refuse(str(in_quotes(first[i]), " stands above the number ", rows[1][i]));
+    if (word && is_number(second[i])) refuse(str(in_quotes(first[i]), " stands above the number ", second[i]));
   }
   // pandas names the columns of an array so, and leaves the name of its index empty.
   const std::size_t index = first.front().empty() ? 1 : 0;
@@ -79,21 +86,22 @@ Head head_of(const std::vector<std::string>& files, const CsvSourceOptions& opti
   Head head;
   std::string first_file;
   for (const std::string& file : files) {
-    const auto rows = first_rows(file, rules, 2);
-    if (rows.empty()) continue;  // as a part that another program has left empty
+    std::vector<std::string> words = first_words(file, rules);
+    if (words.empty()) continue;  // as a part that another program has left empty
     if (!first_file.empty()) {
-      require(!head.is_header || rows[0] == head.columns, "the header of ", file, " is not that of ", first_file);
+      require(words == head.columns, "the header of ", file, " is not that of ", first_file);
       continue;
     }
     first_file = file;
-    head.columns = rows[0];
+    head.columns = std::move(words);
     const bool numbers = std::any_of(head.columns.begin(), head.columns.end(), is_number);
     const bool differ = std::set<std::string>(head.columns.begin(), head.columns.end()).size() == head.columns.size();
     head.is_header = options.header == CsvHeader::kYes || (options.header == CsvHeader::kAuto && !numbers && differ);
     require(differ || !head.is_header, "the header of ", file, " names two columns alike");
     if (head.is_header) continue;
-    if (options.header == CsvHeader::kAuto) refuse_doubtful(rows, file, options.table);
+    if (options.header == CsvHeader::kAuto) refuse_doubtful(head.columns, file, rules, options.table);
     for (std::size_t i = 0; i < head.columns.size(); ++i) head.columns[i] = std::to_string(i);
+    break;
   }
   require(!first_file.empty(), files[0], " holds no rows");
   return head;

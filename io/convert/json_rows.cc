@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -91,16 +90,17 @@ class JsonRows final : public LineRows {
 Json parse_object(std::string_view line) {
   constexpr int kDeepest = 64;
   try {
-    std::vector<std::set<std::string>> keys;  // of the objects that are open
+    std::size_t keys[kDeepest + 1] = {};  // of the objects that are open, by depth
     Json json = Json::parse(line, [&](int depth, Json::parse_event_t event, Json& parsed) {
       if (depth > kDeepest) throw Corrupt("it is nested too deeply");
-      if (event == Json::parse_event_t::object_start) {
-        keys.emplace_back();
-      } else if (event == Json::parse_event_t::object_end) {
-        keys.pop_back();
-      } else if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) {
-        throw Corrupt(str("two fields are called '", parsed.get<std::string>(), "'"));
-      }
+      const bool inside = event == Json::parse_event_t::key;
+      std::size_t& count = keys[inside ? depth - 1 : depth];
+      if (inside)
+        ++count;
+      else if (event == Json::parse_event_t::object_start)
+        count = 0;
+      else if (event == Json::parse_event_t::object_end && parsed.size() != count)
+        throw Corrupt("two fields of an object have the same name");
       return true;
     });
     if (!json.is_object()) throw Corrupt(str("it is a JSON ", json.type_name(), ", expected an object"));

@@ -77,7 +77,7 @@ class LibsvmSource final : public RecordSource {
     constexpr float kInexact = 1 << 24;  // from here on, a float stands for several whole numbers
     const bool exact = labels.empty() || (labels.begin()->first > -kInexact && labels.rbegin()->first < kInexact);
     require(options.label != LabelKind::kClass || exact,
-            "a label is 2^24 or larger, where float32 does not tell neighbouring classes apart");
+            "a label is at least 2^24 in size, where float32 does not tell neighbouring classes apart");
     classes_ = options.label == LabelKind::kClass || (options.label == LabelKind::kAuto && whole && few && exact);
     for (const auto& entry : labels)
       if (classes_) numbers_.emplace(entry.first, static_cast<std::int64_t>(numbers_.size()));

@@ -99,7 +99,7 @@ std::vector<std::string> in_order(const std::string& column, const std::set<std:
     });
     require(same == sorted.end(), "the column '", column, "' of categories holds '", same == sorted.end() ? "" : *same,
             "' and '", same == sorted.end() ? "" : *std::next(same),
-            "', which are the same number; write it in one way");
+            "', which are the same number; write it in one way, or give a schema");
   }
   return sorted;
 }
@@ -168,9 +168,10 @@ class Inference {
       if (said || found[i].numbers || !found[i].some_number) continue;
       mixed += str(mixed.empty() ? "" : ", ", "'", name, "' (", io::in_quotes(found[i].word), ")");
     }
-    require(mixed.empty(), "these columns hold words among numbers: ", mixed,
-            "; name a word for missing values in --missing, or a column of categories in --category (--label_type "
-            "class for the label)");
+    require(
+        mixed.empty(), "these columns hold words among numbers: ", mixed,
+        "; add a word for missing values to those of --missing, or name the column in --category or --skip (a label: "
+        "--label_type class)");
   }
 
   bool wants_categories(const std::string& name) const {

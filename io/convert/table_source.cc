@@ -64,7 +64,7 @@ class TableSource final : public RecordSource {
     for (const PlacedColumn& column : columns_) arrays.push_back(array_of(column.column));
     if (options.payload != RowPayload::kArrays) return;
     for (std::size_t i = 0; i < arrays.size(); ++i)
-      require(!arrays[i].name.empty(), "a column has no name, which its array needs; name it in the first line");
+      require(!arrays[i].name.empty(), "a column has no name, which its array needs");
     const auto labels =
         std::count_if(arrays.begin(), arrays.end(), [](const ExampleArray& a) { return a.name == "label"; });
     require(labels <= 1, "a column is named 'label' beside the label '", schema_.label, "'; leave it out");
@@ -195,7 +195,8 @@ void TableSource::numbers_of(const std::vector<std::string>& words, RowNumbers& 
       (is_label(column) ? row.label : row.data.emplace_back()) = value;
       continue;
     }
-    const auto found = placed.numbers.find(missing ? "" : word);
+    auto found = placed.numbers.find(word);  // a schema may name a word that is missing elsewhere
+    if (found == placed.numbers.end() && missing) found = placed.numbers.find("");
     if (found == placed.numbers.end())
       say(missing ? "is missing" : "is ", missing ? "" : ", which is no category of the schema");
     if (is_label(column)) {

@@ -10,8 +10,8 @@ namespace {
 // Runs several policies on the same tile, one after the other.
 class Chain final : public Staleness {
  public:
-  void add(const std::string& name, std::shared_ptr<const Staleness> part) {
-    const bool factor = has_factor(*part);
+  void add(const std::string& name, std::shared_ptr<const Staleness> part, bool alone) {
+    const bool factor = !alone && has_factor(*part);
     if (factor) {
       require(with_factor_.empty() || with_factor_ == name, "the staleness policies ", with_factor_, " and ", name,
               " cannot be combined: each of them has a factor, and an update carries one");
@@ -39,7 +39,7 @@ class Chain final : public Staleness {
       const double own = part.policy->factor(context);
       if (part.has_factor) factor = own;
       require(part.has_factor || own == 1, "the staleness policy ", part.name, " has the factor ", own,
-              " at a delay of ", context.delay, " but 1 at small delays: it cannot be combined with other policies");
+              " in this update, but 1 in those that were tried: it cannot be combined with other policies");
     }
     return factor;
   }
@@ -58,16 +58,19 @@ class Chain final : public Staleness {
     bool has_factor;
     std::shared_ptr<const Staleness> policy;
   };
-  // Tries some delays, because factor() may be 1 for small ones.
+  // Tries some updates, because a factor may be 1 in many.
   static bool has_factor(const Staleness& policy) {
     StaleContext context;
-    context.learning_rate = context.peak_rate = 0.1;
-    for (const std::int64_t delay : {1, 2, 4, 16, 256, 65536})
-      for (const int workers : {1, 16}) {
-        context.delay = delay;
-        context.workers = workers;
-        if (policy.factor(context) != 1) return true;
-      }
+    context.peak_rate = 0.1;
+    context.examples = 32;
+    for (const std::int64_t delay : {0, 1, 2, 4, 16, 256, 65536})
+      for (const int workers : {1, 16})
+        for (const double rate : {0.1, 0.03}) {
+          context.delay = delay;
+          context.workers = workers;
+          context.learning_rate = rate;
+          if (policy.factor(context) != 1) return true;
+        }
     return false;
   }
   template <class T>
@@ -105,8 +108,9 @@ bool has_part(const std::string& policy, const std::string& part) {
 
 std::unique_ptr<Staleness> make_staleness(const std::string& policy, const Options& options, const Extensions& own) {
   auto chain = std::make_unique<Chain>();
-  for (const std::string& name : policy_parts(policy))
-    chain->add(name, make_object(own.policies, staleness_catalog(), name, options));
+  const std::vector<std::string> parts = policy_parts(policy);
+  for (const std::string& name : parts)
+    chain->add(name, make_object(own.policies, staleness_catalog(), name, options), parts.size() == 1);
   options.reject_unknown("staleness policy '" + policy + "'");
   return chain;
 }

@@ -79,10 +79,15 @@ void TableControl::declare(const Request& request, const OfServer& server) {
     ServerShard& shard = *shards_[dealt_++ % shards_.size()];
     auto served = std::make_unique<ServedRows>(spec, layout, number, own_, shard);  // may run out of memory
     const auto place = table.partitions.emplace(number, std::move(served)).first;
-    shard.post([begin = server.begin, rows = place->second.get()](ServerShard& self) {
-      begin(rows->state);
-      self.tables().add(*rows);
-    });
+    try {
+      shard.post([begin = server.begin, rows = place->second.get()](ServerShard& self) {
+        begin(rows->state);
+        self.tables().add(*rows);
+      });
+    } catch (...) {
+      table.partitions.erase(place);
+      throw;
+    }
   }
   request.reply({});
 }

@@ -258,7 +258,7 @@ TEST(JsonLinesSource, FieldsAreColumns) {
   EXPECT_THAT(read_all(folder / "set.bad.txt"),
               AllOf(HasSubstr("a.jsonl:3\tit is a JSON array, expected an object"), HasSubstr("a.jsonl:4\tfrom byte "),
                     HasSubstr("a.jsonl:5\tit holds a number that is too large"),
-                    HasSubstr("a.jsonl:6\ttwo fields are called 'size'"),
+                    HasSubstr("a.jsonl:6\ttwo fields of an object have the same name"),
                     HasSubstr("a.jsonl:7\ttwo fields are called 'of.kind'")));
 }
 

@@ -349,6 +349,8 @@ TEST_P(Nodes, a_lost_worker_that_could_not_be_written_down_is_written_later) {
     }));
   };
   lose(1, {0, 2});
+  // The scheduler answers when it has handled the roster, and so has tried to write.
+  EXPECT_NE(error_of_call([&] { workers[0]->ask_and_wait(kScheduler, text_message("x")); }), "");
   std::filesystem::create_directory(folder);
   lose(2, {0});
   workers[0]->leave();

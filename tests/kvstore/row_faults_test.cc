@@ -185,7 +185,7 @@ TEST(RowFaults, ARoundOfHalfAPushCloses) {
     pulled.set_value(answer ? "answered" : "failed");
   });
   std::future<std::string> answer = pulled.get_future();
-  EXPECT_EQ(answer.wait_for(std::chrono::seconds(15)), std::future_status::ready);
+  EXPECT_EQ(answer.wait_for(std::chrono::seconds(60)), std::future_status::ready);
   first.leave();
   serving.join();
   scheduler.result();

@@ -209,7 +209,7 @@ class Command(LauncherTest):
         self.assertEqual(code, 0, err)
         code, _, err = self.launch("-n", 1, "--server-command", "true 'a b'", self.worker(":"))
         self.assertEqual(code, 1, err)
-        self.assertIn("the scheduler ended before it listened: does 'true 'a b'' run paceline_server?", err)
+        self.assertIn("the scheduler ended before it listened: does 'true 'a b'' serve a job?", err)
 
     def test_every_role_runs_the_command(self):
         worker = self.worker(': > "$STUB_DIR/$DMLC_ROLE"; [ "$DMLC_ROLE" = worker ] || exec paceline_server')

@@ -228,7 +228,7 @@ class Job:
             self._fail_with(process, f"{_how(process)}, which the job cannot survive")
         elif process.role == "scheduler" and not self.listening:
             program = shlex.join(self.options.server_command)
-            self._fail(1, f"the scheduler ended before it listened: does '{program}' run paceline_server?")
+            self._fail(1, f"the scheduler ended before it listened: does '{program}' serve a job?")
         elif process.status != 0:
             self.console.say(f"{process.place} {_how(process)} after all workers had ended")
         elif self._all_ended(self.scheduler + self.servers) and not self._all_ended(self.workers):

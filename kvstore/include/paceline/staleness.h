@@ -54,7 +54,8 @@ class Staleness {
   // A number that correct() needs and the C library computes, such as a power of the delay. correct() finds it in
   // StaleContext::factor. It must not depend on `count`, because rows of a table with the same delay share it. An
   // update carries one factor. make_staleness() therefore throws InvalidArgument if two policies of a name such as
-  // `a+b` have factors. It tries delays from 1 to 65536 to find out whether a policy has one.
+  // `a+b` have factors. It tries some updates to find out whether a policy has one. If a policy shows a factor only
+  // later, the update throws.
   virtual double factor(const StaleContext&) const { return 1; }
   // False: correct() would change nothing, neither the gradient nor a state.
   virtual bool corrects(const StaleContext&) const { return true; }
@@ -65,7 +66,8 @@ class Staleness {
 
 // Makes the policy of a name such as `inverse_delay` or `dana+gap_aware`, whose parts may be of `own`. Each part of the
 // library takes the options that it knows. `dana` and `predict` work at the worker, as WorkerRules, and do nothing at
-// the server. Throws InvalidArgument listing the known policies or options, and for two policies with factors.
+// the server. Throws InvalidArgument listing the known policies or options, and for two different policies with
+// factors.
 std::unique_ptr<Staleness> make_staleness(const std::string& policy, const Options& options,
                                           const Extensions& own = {});
 // Every policy by name.

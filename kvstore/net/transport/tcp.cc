@@ -350,7 +350,7 @@ class Tcp final : public Connections {
     if (no_descriptor) {
       const bool hung_up = turn_away(router.listener);
       exhausted_.add(str("[tcp] no file descriptor is left: ", hung_up ? "hung up on" : "cannot even hang up on",
-                         " those who connect; allow more (ulimit -n)"));
+                         " those who connect; allow more (ulimit -n, or fs.file-max of the system)"));
     }
     return more;
   }

@@ -39,9 +39,9 @@ class RowPartition {
 
   // `answer` receives the rows that an entry reads. A replica passes null. Rows must ascend and belong to the
   // partition. apply() throws for a push of an earlier incarnation of the worker. It also throws for a RowCloseEntry
-  // whose round is not the oldest open one, and for rules or arrays that the table cannot use. In these cases the state
-  // is unchanged. A RowLoadEntry of an earlier load changes nothing, and does not throw. If an update fails, apply()
-  // throws the error of the update. The push then still counts as taken, and the round as over.
+  // whose round is not the oldest open one, and for rules, rates or arrays that the table cannot use. In these cases
+  // the state is unchanged. A RowLoadEntry of an earlier load changes nothing, and does not throw. If an update fails,
+  // apply() throws the error of the update. The push then still counts as taken, and the round as over.
   void apply(RowPushEntry& entry, const RowAnswer* answer = nullptr);
   void apply(RowReadEntry& entry, const RowAnswer* answer = nullptr);
   void apply(RowSkipEntry& entry);

@@ -206,8 +206,8 @@ std::string CompressionSetting::text() const {
   std::string text = "compression=" + of(*this);
   for (const Rule& rule : rules) text += ",rules=" + rule.pattern + "=" + of(rule);
   if (const auto usual = CompressionSetting().min_bytes; min_bytes != usual) text += str(",min_bytes=", min_bytes);
-  for (const std::string& pattern : except) text += ",except=" + pattern;
-  for (const std::string& pattern : only) text += ",only=" + pattern;
+  for (const std::string& pattern : std::set(except.begin(), except.end())) text += ",except=" + pattern;
+  for (const std::string& pattern : std::set(only.begin(), only.end())) text += ",only=" + pattern;
   return text;
 }
 

@@ -59,7 +59,8 @@ struct CompressionSetting : KeyCodecs {  // the codecs are those of keys that no
   std::int64_t row_of(const KeyInfo& key) const;
   // The codecs of all keys, as a text for logs.
   std::string describe() const;
-  // The text that every worker must agree on; empty if nothing is compressed. `bandwidth` may differ between workers.
+  // The text that every worker must agree on; empty if nothing is compressed. `bandwidth` may differ between workers,
+  // except where it decides whether a codec takes two rounds.
   std::string text() const;
 };
 

@@ -23,8 +23,9 @@ class Outbox {
 
   // Sends a request now, or when others were answered. Larger priorities go first. Requests of equal priority go in the
   // order given. `bytes` count against the bytes in flight. A request with `bytes` = 0 takes no room, whatever its
-  // size, and overtakes requests that wait for room. If a request cannot be sent, because memory is short or the
-  // request is too large, `on_reply` gets the error. Thread-safe.
+  // size, and overtakes requests that wait for room. If a request cannot be sent, for instance because it is
+  // too large, `on_reply` gets the error. If submit() itself runs out of memory, it throws and does not call
+  // `on_reply`. Thread-safe.
   void submit(int priority, std::size_t bytes, Message request, Node::ReplyHandler on_reply);
   // Would the server read this frame without a copy? See Transport::reads_in_place().
   bool reads_in_place(const void* data, std::size_t bytes) const { return node_.reads_in_place(server_, data, bytes); }
