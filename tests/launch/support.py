@@ -32,8 +32,8 @@ STUB_SERVER = """\
     until [ "$(ls "$STUB_DIR" | grep -c '^done-')" -ge "$DMLC_NUM_WORKER" ]; do sleep 0.05; done
 """
 
-# Says that it was asked to end, and leaves children that do not. Saying so starts no process: on a busy machine it might
-# not run within the grace, and SIGTERM would also end it, after which the shell leaves without its trap (set -e).
+# Says that it was asked to end, and leaves children that do not. Saying so starts no process: on a busy machine it
+# might not run within the grace, and SIGTERM would also end it, after which the shell leaves without its trap (set -e).
 LONG_WORKER = """
     trap ': >"$STUB_DIR/asked-$DMLC_TASK_ID"; exit 1' TERM
     (trap '' TERM; exec setsid sleep 1000) &

@@ -6,12 +6,14 @@ import pathlib
 import re
 import signal
 import subprocess
+import sys
 import unittest
 from unittest import mock
 
-from support import LONG_WORKER, LauncherTest
+from support import LAUNCHER, LONG_WORKER, PATIENCE, LauncherTest
 
 from paceline_launch import UsageError, bootstrap, options
+from paceline_launch.job import _is_json_object
 
 
 class Environment(LauncherTest):
@@ -259,6 +261,37 @@ class Output(LauncherTest):
         self.assertEqual((code, len(out.splitlines())), (0, 9999), err)
         self.assertEqual(err.count("worker-0.log cannot be written (No space left on device)"), 1)
 
+    def test_standard_output_full(self):
+        arguments = (sys.executable, LAUNCHER, "-n", "1", self.worker("seq 9999"), "local")
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            ended = subprocess.run(
+                arguments, cwd=self.folder, env=self.environment, stdout=full, stderr=subprocess.PIPE, check=False
+            )
+        self.assertEqual(ended.returncode, 1)
+        self.assertEqual(ended.stderr.count(b"cannot write to standard output: No space left on device"), 1)
+
+    def test_a_folder_is_of_one_job(self):
+        first = self.start("-n", 1, "--log-dir", "logs/a", self.worker(LONG_WORKER), "local")
+        self.wait_for_files("up-0")
+        code, _, err = self.launch("-n", 1, "--log-dir", "logs/a", self.worker(":"), "local")
+        refusal = "launch.py: another job writes to the folder logs/a; choose another with --log-dir\n"
+        self.assertEqual((code, err), (2, refusal))
+        first.send_signal(signal.SIGTERM)
+        self.finish(first)
+        code, _, err = self.launch("-n", 1, "--log-dir", "logs/a", self.worker(":"), "local")
+        self.assertEqual(code, 0, err)
+
+    def test_words_that_the_locale_does_not_have(self):
+        self.environment |= {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+        launcher = self.start("-n", 1, self.worker("printf 'loss \\342\\206\\222 0.5\\n'; exit 3"), "local")
+        code, _, err = self.finish(launcher)
+        self.assertEqual(code, 3, err)
+        self.assertIn("\n    loss \u2192 0.5\n", err)
+
+    def test_a_last_line_that_is_no_result(self):
+        self.assertFalse(_is_json_object(b"[" * 200000))
+        self.assertTrue(_is_json_object(b'{"a": 1}'))
+
     def test_result_comes_last(self):
         worker = self.worker("""
             touch "$STUB_DIR/done-$DMLC_TASK_ID"
@@ -330,6 +363,30 @@ class Failure(LauncherTest):
                 self.assertEqual(code, expected, err)
                 last = f"the job ended without {how}: exit code 1" if expected else "lost worker 1 on this machine"
                 self.assertIn(last, err)
+
+    def test_a_job_that_the_scheduler_calls_failed(self):
+        """A worker that never joined ends with 0: the scheduler alone knows that the job did not start."""
+        self.environment["STUB_SERVER_DOES"] = """
+            if [ "$DMLC_ROLE" = scheduler ]; then
+              until [ -s "$PACELINE_ENDED_FILE" ]; do sleep 0.05; done
+              exit 1
+            fi
+        """
+        code, _, err = self.launch("-n", 1, self.worker(":"), "dist_sync")
+        self.assertEqual(code, 1, err)
+        self.assertIn("the job has failed, as its scheduler says: exit code 1", err)
+
+    def test_no_descriptors(self):
+        command = 'ulimit -n 40; exec "$@"'
+        arguments = (sys.executable, LAUNCHER, "-n", "20", self.worker("sleep 1000"), "--kvstore", "ring")
+        ended = subprocess.run(
+            ("sh", "-c", command, "sh", *arguments),
+            cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        self.assertEqual(ended.returncode, 1, ended)
+        self.assertRegex(ended.stderr, r"worker \d+ on this machine could not be started: .*; see ulimit -n")
+        self.assertNotIn("Traceback", ended.stderr)
+        self.assert_nothing_survives()
 
     def test_the_only_worker_ends_without_leaving(self):
         self.environment["STUB_SERVER_DOES"] = """
@@ -520,6 +577,37 @@ class Stopping(LauncherTest):
         self.assertIn("killing what is left", err)
         self.assert_nothing_survives()
 
+    def test_what_a_shell_has_started_gets_the_whole_grace(self):
+        child = self.program("child", """\
+            #!/bin/sh
+            trap 'trap "" TERM; sleep 4; : >"$STUB_DIR/saved"; exit 0' TERM
+            : >"$STUB_DIR/up-0"
+            while :; do sleep 0.1; done
+        """)  # fmt: skip
+        launcher = self.start("-n", 1, "--grace", 50, self.worker(f"{child}; true"), "local")
+        self.wait_for_files("up-0")
+        launcher.send_signal(signal.SIGTERM)
+        code, _, err = self.finish(launcher)
+        self.assertEqual(code, 143, err)
+        self.assertTrue((self.stub_dir / "saved").exists())
+        self.assert_nothing_survives()
+
+    def test_a_stuck_reader_of_standard_error(self):
+        worker = self.worker("yes >&2")
+        launcher = self.start("-n", 1, "--timeout", 1, "--grace", 1, worker, "local")
+        self.assertEqual(launcher.wait(PATIENCE), 124)
+        self.finish(launcher)
+        self.assert_nothing_survives()
+
+    def test_a_launcher_inside_of_a_job(self):
+        worker = self.worker('trap "" TERM; : >"$STUB_DIR/up-0"; sleep 1000; sleep 1000')
+        inner = (sys.executable, LAUNCHER, "-n", 1, "--grace", 5, worker, "--kvstore", "local")
+        launcher = self.start("-n", 1, "--grace", 1, *inner)
+        self.wait_for_files("up-0")
+        launcher.send_signal(signal.SIGTERM)
+        self.finish(launcher)
+        self.assert_nothing_survives()
+
     def test_killed_launcher(self):
         launcher = self.running()
         launcher.kill()
@@ -557,6 +645,8 @@ class Refusals(LauncherTest):
             ("-n", 1, "--launcher", "ssh", "true"): "host file",
             ("-n", 1, "--launcher", "local", "-H", "hosts", "true"): "--hostfile",
             ("-n", 1, "--sync-dst-dir", "/x", "true"): "--sync-dst-dir",
+            ("-n", 1, "-H", "hosts", "--sync-dst-dir", "~/x", "true"): "~ is not expanded",
+            ("-n", 1, "-H", "hosts", "--ssh-option", "Foo=bar", "true"): "ssh refuses",
             ("-n", 1, "-H", "nosuchfile", "true"): "nosuchfile",
             ("-n", 1, "-H", "file", "true"): "names no host",
             ("-n", 1, "-H", "hosts", "--ssh-config", "nosuchconfig", "true"): "nosuchconfig",

@@ -113,7 +113,10 @@ exec 3<&-
 wait "$job"
 status=$?
 paceline_reaped=1
-end_job 2
+case $status in
+  143) end_job "$paceline_grace" ;; # SIGTERM: its children were told to end, too
+  *) end_job 2 ;;
+esac
 [ "$status" != 137 ] || [ "$(memory_kills)" = "$paceline_memory_kills" ] || paceline_why=memory
 echo "$paceline_mark ended $status ${paceline_why-}" >&4
 kill -s KILL "$reader"

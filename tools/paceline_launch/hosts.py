@@ -38,7 +38,7 @@ def parse_host(line):
 def read_host_file(path):
     """Returns the hosts in the order of the file; a host that occurs twice gets twice the share."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             lines = [line.split("#")[0].strip() for line in file]
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
@@ -72,6 +72,8 @@ def _configured_name(host, ssh_options):
     """What ssh makes of the name: its configuration may know it under an alias."""
     query = ["ssh", "-G", *ssh_options, "--", host.login]
     answer = subprocess.run(query, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        raise UsageError(f"ssh refuses what it was given for {host.login}: {answer.stderr.strip()}")
     for line in answer.stdout.splitlines():
         if line.startswith("hostname "):
             return line.split(" ", 1)[1]

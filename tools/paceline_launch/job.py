@@ -6,6 +6,7 @@ import json
 import math
 import os
 import queue
+import resource
 import secrets
 import shlex
 import signal
@@ -20,6 +21,7 @@ from .process import Console, Process, describe_status
 TIMED_OUT = 124
 _CONNECTING_PER_HOST = 5  # sshd refuses some of ten or more connections that are not yet logged in
 _MOMENT = 1  # second in which workers that fail together fail
+_LAST_WORDS = 5  # seconds for a reader of standard error to take them, after a job that did not come to its end
 _LAST_RESORT = 10  # seconds after SIGKILL until a process that still does not end is left to its host
 
 
@@ -37,6 +39,7 @@ class Job:
         self.deadlines = {}  # name -> (time, what happens)
         self.lost = []  # workers that failed, in order
         self.went_to_its_end = False
+        self.scheduler_failed = 0  # its exit code after all workers had ended: the job has failed
         self.unsaid = []  # of them, for a moment: others may fail of the same
         self.port = options.port
         self.listening = False  # the scheduler
@@ -64,6 +67,7 @@ class Job:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, lambda caught, frame: self.events.put(("signal", caught)))
+        _raise_descriptor_limit()
         if self.options.hosts:
             threading.Thread(target=self._keep_in_touch, daemon=True).start()
         if self.options.timeout:
@@ -74,7 +78,8 @@ class Job:
             self._handle(*self._next_event())
             self._look_at_the_clock()
         self._report()
-        return self.exit_code
+        self.console.close(None if self.went_to_its_end else _LAST_WORDS)
+        return self.exit_code or int(self.console.output_lost)
 
     def _next_event(self):
         """The next event, or a nameless one when it is time to look at the clock or at the scheduler's file."""
@@ -168,6 +173,8 @@ class Job:
             process.host for process in self.processes if process.running and process.host and not process.started
         )
         for process in list(self.waiting):
+            if self.stopping:  # one could not be started
+                return
             if connecting[process.host] < _CONNECTING_PER_HOST:
                 connecting[process.host] += process.host is not None
                 self.waiting.remove(process)
@@ -192,7 +199,10 @@ class Job:
             argv = [*ssh_command(process.host, options.ssh_options, options.host_timeout), "exec /bin/sh -s"]
         else:
             argv = ["/bin/sh", "-s"]
-        process.start(argv, script)
+        try:
+            process.start(argv, script)
+        except (OSError, RuntimeError, UsageError) as error:
+            self._fail(1, f"{process.place} could not be started: {error}; see ulimit -n and ulimit -u")
 
     def _environment(self, process):
         options = self.options
@@ -231,6 +241,8 @@ class Job:
             self._fail(1, f"the scheduler ended before it listened: does '{program}' serve a job?")
         elif process.status != 0:
             self.console.say(f"{process.place} {_how(process)} after all workers had ended")
+            if process.role == "scheduler":
+                self.scheduler_failed = process.status
         elif self._all_ended(self.scheduler + self.servers) and not self._all_ended(self.workers):
             self._deadline("ending", self.options.grace, self._workers_did_not_end)
         if not self.stopping and self._all_ended(self.processes):
@@ -299,7 +311,8 @@ class Job:
         self.went_to_its_end = True
         counts = {"failed": lambda worker: worker.failed, "any": lambda _: True, "none": lambda _: False}
         counts_here = counts[self.options.lost_workers_count]
-        self._stop(next((worker.status or 1 for worker in self.lost if counts_here(worker)), 0))
+        lost = next((worker.status or 1 for worker in self.lost if counts_here(worker)), 0)
+        self._stop(lost or self.scheduler_failed)
 
     def _all_ended(self, processes):
         return not self.waiting and all(process.ended for process in processes)
@@ -343,7 +356,7 @@ class Job:
         self._stop(128 + number)
 
     def _fail_with(self, process, what, exit_code=None):
-        lines = [line.decode(errors="replace") for line in list(process.last_lines)]
+        lines = [os.fsdecode(line) for line in list(process.last_lines)]
         text = f"{process.place} {what}" + (". Its last lines:" if lines else " and printed nothing")
         self._fail(exit_code or process.status or 1, "\n    ".join([text, *lines]))
 
@@ -403,7 +416,9 @@ class Job:
     def _report(self):
         if not self.went_to_its_end:
             return
-        if self.exit_code != 0:
+        if self.exit_code != 0 and self.exit_code == self.scheduler_failed and not self.lost:
+            self.console.say(f"the job has failed, as its scheduler says: exit code {self.exit_code}")
+        elif self.exit_code != 0:
             lost = ", ".join(f"{worker.place} {_how(worker)}" for worker in self.lost)
             self.console.say(f"the job ended without {lost}: exit code {self.exit_code} (see --lost-workers-count)")
         elif self.lost:
@@ -412,6 +427,13 @@ class Job:
             if worker.status == 0 and _is_json_object(worker.last_output):
                 self.console.write(1, worker.last_output)
                 break
+
+
+def _raise_descriptor_limit():
+    """Each process of the job takes four descriptors here."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _make_log_dir(chosen, job_id):
@@ -445,7 +467,7 @@ def _names(processes):
 def _is_json_object(line):
     try:
         return isinstance(json.loads(line), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

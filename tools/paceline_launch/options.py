@@ -267,6 +267,10 @@ def _hosts(given):
         return [], [], given.host_ip or "127.0.0.1"
     _check(given.hostfile, "--launcher ssh needs a host file (-H)")
     _check(shutil.which("ssh"), "the program ssh is not installed here")
+    _check(
+        not (given.sync_dst_dir or "").startswith("~"),
+        "--sync-dst-dir: ~ is not expanded; a path without a / in front begins in the home folder of each host",
+    )
     _check(not given.sync_dst_dir or shutil.which("rsync"), "--sync-dst-dir needs rsync, which is not installed here")
     hosts = read_host_file(given.hostfile)
     if given.ssh_config:
@@ -280,11 +284,10 @@ def _hosts(given):
 
 def _read_faults(path):
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise UsageError(f"the fault plan {path} cannot be read: {reason}") from error
+        with open(path, "rb") as file:
+            return os.fsdecode(file.read())  # an environment variable holds its bytes as they are
+    except OSError as error:
+        raise UsageError(f"the fault plan {path} cannot be read: {error.strerror}") from error
 
 
 def _check_by(server, flag, text, workers, servers):
@@ -306,6 +309,10 @@ def _check_local_program(program, what):
 
 def parse(arguments):
     given = _parser().parse_args(arguments)
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UsageError("this folder has been removed; start the job in another one") from None
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     _check(command and command[0].strip(), "no command was given: what shall the workers run?")
     _check_numbers(given)

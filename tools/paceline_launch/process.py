@@ -1,7 +1,10 @@
 """One process of the job, started through the bootstrap script here or on another host, and what it prints."""
 
 import collections
+import errno
+import fcntl
 import os
+import queue
 import secrets
 import select
 import signal
@@ -21,16 +24,33 @@ class Console:
 
     def __init__(self, log_dir):
         self.log_dir = log_dir
+        self.output_lost = False  # standard output could not be written, and not because its reader has left
         self._locks = {1: threading.Lock(), 2: threading.Lock()}
         self._lost = set()
         self._full = False
-        self._log = self.open_log("launch")
+        self._log = self._own_log()
+        self._said = queue.SimpleQueue()
+        self._speaker = threading.Thread(target=self._speak, daemon=True)
+        self._speaker.start()
 
-    def open_log(self, name):
+    def _own_log(self):
+        """The launcher's own log. A lock on it keeps other jobs out of the folder."""
+        log = self.open_log("launch", "ab")
+        try:
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            reason = f"another job writes to the folder {self.log_dir}; choose another with --log-dir"
+            raise UsageError(reason) from None
+        except OSError:
+            pass  # some network file systems have no locks
+        log.truncate(0)
+        return log
+
+    def open_log(self, name, how="wb"):
         """Open as long as the launcher lives."""
         path = os.path.join(self.log_dir, f"{name}.log")
         try:
-            return open(path, "wb", buffering=0)
+            return open(path, how, buffering=0)
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror}; choose a folder with --log-dir") from error
 
@@ -54,13 +74,29 @@ class Console:
                     rest = rest[os.write(stream, rest) :]
                 except BlockingIOError:
                     select.select([], [stream], [])
-                except OSError:
+                except OSError as error:
                     self._lost.add(stream)  # the log folder still gets everything
+                    if stream == 1 and error.errno != errno.EPIPE:
+                        self.output_lost = True
+                        self.say(f"cannot write to standard output: {error.strerror}; the rest is in {self.log_dir}")
 
     def say(self, text):
-        line = os.fsencode(text)
+        """Never blocks: nobody may be reading standard error, and the launcher must go on."""
+        try:
+            line = os.fsencode(text)
+        except UnicodeEncodeError:  # a character that the locale does not have
+            line = text.encode("utf-8", "surrogateescape")
         self.keep(self._log, line)
-        self.write(2, b"[launch] " + line)
+        self._said.put(line)
+
+    def _speak(self):
+        while (line := self._said.get()) is not None:
+            self.write(2, b"[launch] " + line)
+
+    def close(self, patience):
+        """Waits until all is said: `patience` seconds, or for ever where that is None."""
+        self._said.put(None)
+        self._speaker.join(patience)
 
 
 class Process:
@@ -82,7 +118,6 @@ class Process:
         self._events = events
         self._popen = None
         self._control_lock = threading.Lock()
-        self._script_sent = False
         self._untold = b""
         self._status_reported = False
         self._log = None
@@ -122,14 +157,24 @@ class Process:
             stderr=subprocess.PIPE,
             bufsize=0,
             start_new_session=True,
+            # That of a job that this launcher is a process of; see bootstrap.py.
+            env={name: value for name, value in os.environ.items() if name != "PACELINE_PROCESS_ID"},
         )
-        threading.Thread(target=self._supervise, args=(script,), daemon=True).start()
+        try:
+            threading.Thread(target=self._supervise, args=(script,), daemon=True).start()
+        except RuntimeError:  # no further thread
+            self._popen.kill()
+            self._popen = None
+            raise
 
     def tell(self, word):
-        """Sends a word of the control connection; see bootstrap.py. Never blocks."""
+        """Sends a word of the control connection; see bootstrap.py. Never blocks.
+
+        Words wait until the process has started: a shell that still reads the script would take them as part of it.
+        """
         with self._control_lock:
             self._untold += word.encode() + b"\n"
-            if self._script_sent:
+            if self.started:
                 self._send_untold()
 
     def _send_untold(self):
@@ -156,9 +201,6 @@ class Process:
             while rest:
                 rest = rest[self._popen.stdin.write(rest) :]
             os.set_blocking(self._popen.stdin.fileno(), False)
-            with self._control_lock:
-                self._script_sent = True
-                self._send_untold()
         except OSError:
             pass  # ssh could not connect; its own words and exit code follow
         code = self._popen.wait()
@@ -192,7 +234,9 @@ class Process:
             line, _, report = line.partition(self.mark.encode())
             word, _, value = report.decode().strip().partition(" ")
             if word == "started":
-                self.started = True
+                with self._control_lock:
+                    self.started = True
+                    self._send_untold()
                 self._events.put(("started", self))
             elif word == "ended":
                 status, *why = value.split()
