@@ -6,7 +6,9 @@
 #include <paceline/kvstore.h>
 #include <paceline/log.h>
 #include <paceline/optimizer.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -109,7 +111,7 @@ bool waits_for_others() {
 
 bool one_process() {
   const std::string name = Spec::parse(FLAGS_mode).name;
-  return name == "local" || name == "device";
+  return name == "local" || name == "device" || name == "nccl";
 }
 
 nlohmann::json measure_rows(KVStore& kv) {
@@ -284,9 +286,11 @@ Child spawn(char** argv, const std::string& who, const std::vector<std::pair<std
             bool is_worker = false) {
   int ends[2];
   if (pipe(ends) != 0) throw IoError("kvbench cannot make a pipe");
-  const pid_t process = fork();
+  const pid_t parent = getpid(), process = fork();
   if (process < 0) throw IoError("kvbench cannot start a process");
   if (process == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // nothing survives a kvbench that was killed
+    if (getppid() != parent) _exit(127);
     dup2(ends[1], STDOUT_FILENO);
     close(ends[0]);
     close(ends[1]);
@@ -409,6 +413,9 @@ int main(int argc, char** argv) {
     if (const std::string mode = Spec::parse(FLAGS_mode).name; mode == "ring" || mode == "gossip") FLAGS_servers = 0;
     require(FLAGS_keys >= 1 && FLAGS_key_bytes >= 4 && FLAGS_seconds > 0 && FLAGS_servers >= 0 && FLAGS_workers >= 1,
             "--keys, --workers are at least 1, --servers at least 0, --key_bytes at least 4, --seconds above 0");
+    require(FLAGS_servers > 0 || one_process() || Spec::parse(FLAGS_mode).name == "ring" ||
+                Spec::parse(FLAGS_mode).name == "gossip",
+            "mode '", FLAGS_mode, "' needs servers: --servers is at least 1");
     require(FLAGS_pushes >= 0, "--pushes is at least 0");
     require(FLAGS_sparse_rows >= 0 && FLAGS_row_floats >= 1 && FLAGS_table_rows >= 1,
             "--sparse_rows is at least 0, --row_floats and --table_rows are at least 1");
