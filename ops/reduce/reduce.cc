@@ -250,11 +250,16 @@ NDArray with_kept_axes(const NDArray& x, const OpCall& call) {
   return x.contiguous().view(reduced_shape(whole, reduced, true));
 }
 
+// The gradient of a line over the number of its chosen elements. Halves are too coarse to count them.
+NDArray shared_by(const NDArray& chosen, const OpCall& call, const NDArray& gradient) {
+  const NDArray count = sum(widened(chosen), call.attributes<ReduceAttributes>().axes, true);
+  return in_type(widened(with_kept_axes(gradient, call)) / count, chosen.dtype());
+}
+
 std::vector<Gradient> extreme_gradient(const OpCall& call, const std::vector<NDArray>& gradients) {
   const NDArray& x = call.inputs[0];
   const NDArray chosen = cast(equal(x, with_kept_axes(call.outputs[0], call)), x.dtype());
-  const NDArray ties = sum(chosen, call.attributes<ReduceAttributes>().axes, true);
-  return {chosen * (with_kept_axes(gradients[0], call) / ties)};
+  return {chosen * shared_by(chosen, call, gradients[0])};
 }
 
 // Inputs: gradient, x. The gradient of an element is the gradient of the product times all other elements. They are the
@@ -281,8 +286,7 @@ std::vector<Gradient> max_norm_gradient(const OpCall& call, const std::vector<ND
   // Where an element is NaN, the norm is NaN. Such an element then counts as the chosen one.
   const NDArray largest = cast(equal(abs(x), with_kept_axes(call.outputs[0], call)), x.dtype());
   const NDArray chosen = where(equal(x, x), largest, 1);
-  const NDArray ties = sum(chosen, call.attributes<ReduceAttributes>().axes, true);
-  return {sign(x) * chosen * (with_kept_axes(gradients[0], call) / ties)};
+  return {sign(x) * chosen * shared_by(chosen, call, gradients[0])};
 }
 
 // (sum |x|^order)^(1 / order), in float32 at least.
@@ -469,6 +473,9 @@ NDArray var(const NDArray& x, const std::vector<int>& axes, double correction, b
 }
 
 NDArray std(const NDArray& x, const std::vector<int>& axes, double correction, bool keep_dims) {
+  require(is_floating(x.dtype()), "[std] x is ", x.describe(), ", expected a floating type");
+  // The variance of halves may leave their range where its root does not.
+  if (is_half(x.dtype())) return cast(std(cast(x, DType::kFloat32), axes, correction, keep_dims), x.dtype());
   const NDArray variance = var(x, axes, correction, keep_dims), none = equal(variance, 0);
   return where(none, 0, sqrt(where(none, 1, variance)));
 }

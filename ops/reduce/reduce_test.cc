@@ -236,6 +236,9 @@ TEST(Reduce, VarianceAndDeviation) {
   near(var(x + 1e9, {1}), {7.0 / 3, 0});
   EXPECT_EQ(var(NDArray::full({100000}, 100, DType::kFloat16)).item<float>(), 0);
   EXPECT_TRUE(std::isnan(var(NDArray::full({1}, 3)).item<float>()));
+  // Variances that float16 does not hold.
+  EXPECT_NEAR(std(NDArray::from<float>({0, 1000}, {2}).cast(DType::kFloat16)).item<float>(), 707.1, 0.5);
+  EXPECT_NEAR(std(NDArray::from<float>({0, 2e-4f}, {2}).cast(DType::kFloat16)).item<float>(), 1.414e-4, 2e-6);
   EXPECT_THROW(var(NDArray::zeros({2}, DType::kInt32)), InvalidArgument);
   EXPECT_THROW(var(x, {}, -1), InvalidArgument);
 }

@@ -1,11 +1,13 @@
 #include "softmax_cross_entropy/softmax_cross_entropy.h"
 
 #include "binary/binary.h"
+#include "copy/copy.h"
 #include "index/index.h"
 #include "reduce/reduce.h"
 #include "shared/fast_math.h"
 #include "shared/labels.h"
 #include "shared/lanes.h"
+#include "shared/wide.h"
 #include "softmax/softmax.h"
 #include "unary/unary.h"
 #include "where/where.h"
@@ -185,6 +187,11 @@ NDArray softmax_cross_entropy(const NDArray& scores, const NDArray& labels,
                               const SoftmaxCrossEntropyAttributes& attributes, const NDArray& class_weights) {
   check_scores("softmax_cross_entropy", scores, labels);
   check_class_weights("softmax_cross_entropy", scores, class_weights);
+  // The sum of the weights leaves the range of float16 at 65,520 rows.
+  if (is_half(scores.dtype()))
+    return cast(
+        softmax_cross_entropy(cast(scores, DType::kFloat32), labels, attributes, cast(class_weights, DType::kFloat32)),
+        scores.dtype());
   SoftmaxCrossEntropyAttributes by_row = attributes;
   by_row.reduction = Reduction::kNone;
   by_row.label_smoothing = 0;

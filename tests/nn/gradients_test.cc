@@ -240,5 +240,18 @@ TEST(Gradients, ManyRowsAreWrittenIntoOneArray) {
   });
 }
 
+TEST(HalfGradients, OfManyElementsStayInRange) {
+  const NDArray x = NDArray::zeros({70000}, DType::kFloat16), gradient = NDArray::zeros({70000}, DType::kFloat16);
+  Tape tape;
+  tape.watch(x, gradient);
+  const NDArray largest = max(x);
+  tape.backward(largest);
+  EXPECT_NEAR(sum(gradient.cast(DType::kFloat32)).item<float>(), 1, 0.03);
+
+  const NDArray scores = NDArray::zeros({70000, 2}, DType::kFloat16), labels = NDArray::zeros({70000}, DType::kInt32);
+  const NDArray weighted = softmax_cross_entropy(scores, labels, {}, NDArray::full({2}, 1, DType::kFloat16));
+  EXPECT_NEAR(weighted.item<float>(), std::log(2.0), 1e-3);
+}
+
 }  // namespace
 }  // namespace paceline::test
