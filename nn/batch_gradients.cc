@@ -40,6 +40,8 @@ NDArray BatchGradients::accumulate(const std::vector<NDArray>& inputs, const Los
   const std::int64_t examples = inputs[0].size(0),
                      wanted = std::int64_t{options_.micro_batches} * (pipeline ? pipeline->micro_batches() : 1),
                      parts = std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(examples, 1));
+  require(inputs[1].ndim() > 0 && inputs[1].size(0) == examples, "the batch has the data ", inputs[0].describe(),
+          " and the label ", inputs[1].describe(), ", expected as many examples in both");
   const NDArray scale = inputs.size() > 3 ? inputs[3] : NDArray();
   const auto casts = is_half(options_.precision) ? std::make_shared<CastWeights>() : nullptr;
   NDArray total;

@@ -56,11 +56,20 @@ Evaluation sum_of(const std::vector<BatchResult>& results) {
   return all;
 }
 
+void require_counted(const Batch& batch) {
+  require(batch.examples > 0 || batch.data.is_none() || batch.data.size() == 0, "the batch says that it has ",
+          batch.examples, " examples, but its data is ", batch.data.is_none() ? "none" : batch.data.describe(),
+          "; set Batch::examples");
+}
+
 Evaluation evaluate(const Module& net, DataIterator& data, const Loss& loss, Device device) {
   const RecordingScope no_recording(nullptr);
   std::vector<BatchResult> results;
-  for (Batch& batch : EpochRange(data, 0, {}))
+  for (Batch& batch : EpochRange(data, 0, {})) {
+    require_counted(batch);
+    if (batch.examples == 0) continue;
     results.push_back(BatchResult::of(net(batch.data.to(device), {.training = false, .device = device}), batch, loss));
+  }
   return sum_of(results);
 }
 

@@ -25,6 +25,9 @@ struct BatchResult {
   static BatchResult parse(const std::string& text);
 };
 
+// Throws InvalidArgument for a batch with data whose `examples` was left at 0.
+void require_counted(const Batch& batch);
+
 Evaluation sum_of(const std::vector<BatchResult>& results);
 
 }  // namespace paceline::nn

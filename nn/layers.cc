@@ -188,7 +188,9 @@ class EmbeddingLayer final : public Layer {
     if (!options_.sparse_grad)
       return embedding(numbers, parameter("weight", {rows_, width_}, options_.weight, context, options_.dtype).value);
     const Parameter& weight = table("weight", {rows_, width_}, options_.weight, context);
-    return context.rows ? rows_from(*context.rows, weight, numbers) : embedding(numbers, weight.value, true);
+    // A frozen table is no table of the store.
+    return context.rows && !weight.frozen ? rows_from(*context.rows, weight, numbers)
+                                          : embedding(numbers, weight.value, true);
   }
   std::string kind() const override { return "Embedding"; }
 

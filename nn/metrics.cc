@@ -35,9 +35,9 @@ double Accuracy::value() { return examples() == 0 ? 0 : static_cast<double>(righ
 double roc_auc(const NDArray& scores, const NDArray& label) {
   require(scores.size() == label.size(), "[roc_auc] there are ", scores.size(), " scores and ", label.size(),
           " labels");
-  const std::vector<float> values = scores.cast(DType::kFloat32).to_vector<float>();
-  const std::vector<float> labels = label.cast(DType::kFloat32).to_vector<float>();
-  const auto unknown = std::find_if(values.begin(), values.end(), [](float value) { return std::isnan(value); });
+  const std::vector<double> values = scores.cast(DType::kFloat64).to_vector<double>();
+  const std::vector<double> labels = label.cast(DType::kFloat64).to_vector<double>();
+  const auto unknown = std::find_if(values.begin(), values.end(), [](double value) { return std::isnan(value); });
   require(unknown == values.end(), "[roc_auc] the score of example ", unknown - values.begin(), " is NaN");
   std::vector<std::size_t> order(values.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -46,7 +46,7 @@ double roc_auc(const NDArray& scores, const NDArray& label) {
   for (std::size_t begin = 0, end = 0; begin < order.size(); begin = end) {
     double positive = 0, negative = 0;  // of this score
     for (; end < order.size() && !(values[order[begin]] < values[order[end]]); ++end)
-      (labels[order[end]] > 0.5f ? positive : negative) += 1;
+      (labels[order[end]] > 0.5 ? positive : negative) += 1;
     pairs += positive * (below + negative / 2);
     below += negative;
     positives += positive;

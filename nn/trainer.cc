@@ -208,6 +208,8 @@ Evaluation Trainer::evaluate(DataIterator& data, const Loss& loss) {
   std::int64_t seen = 0;
   do {
     while (data.next(batch)) {
+      batch.note.clear();  // an iterator may leave that of the batch before
+      require_counted(batch);
       if (batch.examples > 0) {
         const NDArray scores =
             self.net(batch.data.to(device), {.device = device, .channels_last = self.options.channels_last});

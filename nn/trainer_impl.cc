@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include "checkpoint.h"
+#include "evaluation.h"
 #include "precision.h"
 
 namespace paceline::nn {
@@ -192,6 +193,7 @@ void Trainer::Impl::found_nan(std::int64_t step, double loss) {
 }
 
 std::vector<NDArray> Trainer::Impl::inputs_of(const Batch& batch) {
+  require_counted(batch);
   const Device device = options.device;
   if (call.is_none()) call = NDArray({1}, DType::kInt64, device);
   constexpr std::int64_t kAccumulated = std::int64_t{1} << 40;

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 namespace paceline::test {
 namespace {
@@ -145,6 +146,73 @@ TEST(Evaluation, WhatALostWorkerLeftCountsOnce) {
     }
     if (worker == 1) cluster.kill_worker(1);
   });
+}
+
+// Ends with a batch without examples, and leaves the note of the batch before in it.
+class EndsEmpty final : public DataIterator {
+ public:
+  explicit EndsEmpty(MemoryIterator& data) : data_(data) {}
+  void start(std::int64_t epoch, const RangeSet& done) override {
+    data_.start(epoch, done);
+    ended_ = false;
+  }
+  bool next(Batch& batch) override {
+    if (Batch next; data_.next(next)) {
+      batch.data = next.data;
+      batch.label = next.label;
+      batch.examples = counts ? next.examples : 0;
+      batch.epoch = next.epoch;
+      batch.positions = next.positions;
+      return true;
+    }
+    batch.data = batch.data.narrow(0, 0, 0);
+    batch.label = batch.label.narrow(0, 0, 0);
+    batch.examples = 0;
+    batch.positions.clear();
+    return !std::exchange(ended_, true);
+  }
+  bool take_over(bool wait) override { return data_.take_over(wait); }
+  std::int64_t size() const override { return data_.size(); }
+  void commit(const Batch& batch) override { data_.commit(batch); }
+  RangeSet committed() const override { return data_.committed(); }
+
+  bool counts = true;
+
+ private:
+  MemoryIterator& data_;
+  bool ended_ = false;
+};
+
+TEST(Evaluation, ABatchWithoutExamplesCountsForNothing) {
+  const std::shared_ptr<KVStore> kv = KVStore::create("local");
+  MemoryIterator data(NDArray::zeros({6, 2}), NDArray::zeros({6}, DType::kInt32),
+                      {.batch = 2, .source = nn::shared_source(kv)});
+  const nn::Module net = nn::Dense(2);
+  nn::Trainer trainer(net, optim::SGD{.lr = 0}, kv);
+  for (Batch& batch : trainer.epoch_of(data)) trainer.step(batch, nn::softmax_ce);
+  MemoryIterator own(NDArray::zeros({6, 2}), NDArray::zeros({6}, DType::kInt32), {.batch = 2});
+  EndsEmpty ends(data), ends_alone(own);
+  const nn::Evaluation shared = trainer.evaluate(ends, nn::softmax_ce);
+  EXPECT_EQ(shared.examples, 6);
+  EXPECT_NEAR(shared.loss, std::log(2), 1e-6);
+  const nn::Evaluation alone = nn::evaluate(net, ends_alone, nn::softmax_ce);
+  EXPECT_EQ(alone.examples, 6);
+  EXPECT_NEAR(alone.loss, std::log(2), 1e-6);
+  ends.counts = ends_alone.counts = false;
+  EXPECT_THROW(trainer.evaluate(ends, nn::softmax_ce), InvalidArgument);
+  EXPECT_THROW(nn::evaluate(net, ends_alone, nn::softmax_ce), InvalidArgument);
+}
+
+TEST(Training, ABatchMustSayHowManyExamplesItHas) {
+  nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, KVStore::create("local"));
+  Batch batch;
+  batch.data = NDArray::zeros({4, 3});
+  batch.label = NDArray::zeros({4}, DType::kInt32);
+  EXPECT_THROW(trainer.step(batch, nn::softmax_ce), InvalidArgument);
+  batch.examples = 4;
+  trainer.step(batch, nn::softmax_ce);
+  batch.label = NDArray::zeros({6}, DType::kInt32);
+  EXPECT_THROW(trainer.step(batch, nn::softmax_ce), InvalidArgument);
 }
 
 }  // namespace

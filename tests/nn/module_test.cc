@@ -236,6 +236,7 @@ TEST(RocAuc, CountsPairsInOrder) {
   EXPECT_DOUBLE_EQ(auc({4, 2, 3, 1}, {0, 0, 1, 1}), 0.25);
   EXPECT_DOUBLE_EQ(auc({1, 1, 1, 1, 1}, {0, 1, 0, 1, 0}), 0.5);
   EXPECT_DOUBLE_EQ(auc({1, 2, 2, 0}, {0, 0, 1, 1}), (0.5 + 1) / 4);
+  EXPECT_EQ(nn::roc_auc(NDArray::from<double>({1 - 1e-9, 1 - 2e-9}, {2}), NDArray::from<double>({1, 0}, {2})), 1);
   EXPECT_THROW(auc({1, 2}, {1, 1}), InvalidArgument);
   EXPECT_THROW(auc({1, 2}, {1, 0, 0}), InvalidArgument);
   EXPECT_THROW(auc({1, std::nanf(""), 3}, {1, 0, 0}), InvalidArgument);

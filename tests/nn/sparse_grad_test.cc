@@ -72,6 +72,20 @@ Values trained(const nn::Module& net, const Spec& optimizer, const nn::TrainerOp
   return result;
 }
 
+TEST(SparseGrad, AFrozenTableBesideATrainedOneKeepsItsRows) {
+  const nn::EmbeddingOptions sparse{nn::normal(0.5), true};
+  const nn::Module fixed = nn::Embedding(kRows, 4, sparse), trained = nn::Embedding(kRows, 4, sparse);
+  const nn::Module both = nn::Sequential(nn::Residual(trained, fixed), nn::Flatten(), nn::Dense(3));
+  both.initialize(Words().batch(0, 6).data.shape(), 1, {}, DType::kInt32);
+  fixed.freeze("*");
+  const Values before = all_of(fixed), others = all_of(trained);
+  nn::Trainer trainer(both, optim::SGD{.lr = 0.1}, KVStore::create("local"));
+  for (int i = 0; i < 3; ++i) trainer.step(Words().batch(0, 6), nn::softmax_ce);
+  trainer.synchronize();
+  EXPECT_EQ(all_of(fixed), before);
+  EXPECT_NE(all_of(trained), others);
+}
+
 TEST(SparseGrad, TwoUsesOfATableStaySparse) {
   const NDArray table = NDArray::from(Values{1, 2, 3, 4, 5, 6}, {3, 2});
   const NDArray first = NDArray::from(std::vector<std::int64_t>{2, 0}, {2}),

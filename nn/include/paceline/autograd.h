@@ -26,7 +26,8 @@ struct BackwardOptions {
 class Tape final : public Recorder {
  public:
   // Becomes the recorder of this thread until stop(), backward() or destruction; that call must be made on this thread.
-  // Tapes nest.
+  // Tapes nest. What an inner tape computes as gradients are constants to an outer one: there are no gradients of
+  // gradients.
   Tape();
   ~Tape() override;
   Tape(const Tape&) = delete;
