@@ -316,23 +316,6 @@ TEST(RowTables, LargeCallsOfSeveralTablesReadTheirWrites) {
   }
 }
 
-TEST(RowTables, ALearningRateNeedsNoOptimizer) {
-  const TableSpec table = table_of(3, 2, "zeros");
-  const auto train = [&](KVStore& store, Engine& engine) {
-    const NDArray weight = NDArray::zeros(Shape{2}, DType::kFloat32, {}, engine);
-    store.init({{"w", weight}});
-    store.init_table(table);
-    store.set_learning_rate(0.25);
-    store.push_pull({{"w", NDArray::from<float>({4, 8}, Shape{2}, {}, engine)}}, {{"w", weight}});
-    store.push_rows({{table.name, ids_of({1}, engine), rows_of({4, 8}, 2, engine)}});
-    EXPECT_EQ(weight.to_vector<float>(), (std::vector<float>{-1, -2}));
-    EXPECT_EQ(pull(store, table, {1}, engine), (std::vector<float>{-1, -2}));
-  };
-  train(*KVStore::create("local"), default_engine());
-  ClusterInProcess cluster({.mode = "dist_async", .workers = 1});
-  train(cluster.worker(0), cluster.engine(0));
-}
-
 TEST(RowTables, SayWhatIsWrong) {
   ClusterInProcess cluster({.workers = 2});
   Engine& engine = cluster.engine(0);
