@@ -374,7 +374,7 @@ class Failure(LauncherTest):
         """
         code, _, err = self.launch("-n", 1, self.worker(":"), "dist_sync")
         self.assertEqual(code, 1, err)
-        self.assertIn("the job has failed, as its scheduler says: exit code 1", err)
+        self.assertIn("the job has failed, as its scheduler or a server says: exit code 1", err)
 
     def test_no_descriptors(self):
         command = 'ulimit -n 40; exec "$@"'

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import errno
 import json
 import math
 import os
@@ -21,6 +22,7 @@ from .process import Console, Process, describe_status
 TIMED_OUT = 124
 _CONNECTING_PER_HOST = 5  # sshd refuses some of ten or more connections that are not yet logged in
 _MOMENT = 1  # second in which workers that fail together fail
+_JOB_FAILED = 1  # exit code of paceline_server
 _LAST_WORDS = 5  # seconds for a reader of standard error to take them, after a job that did not come to its end
 _LAST_RESORT = 10  # seconds after SIGKILL until a process that still does not end is left to its host
 
@@ -39,7 +41,8 @@ class Job:
         self.deadlines = {}  # name -> (time, what happens)
         self.lost = []  # workers that failed, in order
         self.went_to_its_end = False
-        self.scheduler_failed = 0  # its exit code after all workers had ended: the job has failed
+        self.job_failed = 0  # the exit code of a scheduler or server that says so after all workers had ended
+        self.says_failed = False  # this decides the launcher's exit code
         self.unsaid = []  # of them, for a moment: others may fail of the same
         self.port = options.port
         self.listening = False  # the scheduler
@@ -78,8 +81,17 @@ class Job:
             self._handle(*self._next_event())
             self._look_at_the_clock()
         self._report()
-        self.console.close(None if self.went_to_its_end else _LAST_WORDS)
+        self.console.close(math.inf if self.went_to_its_end else _LAST_WORDS, self._is_interrupted)
+        self._repeat_result()
         return self.exit_code or int(self.console.output_lost)
+
+    def _is_interrupted(self):
+        """A signal has come after the job's end."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                if self.events.get_nowait()[0] == "signal":
+                    return True
+        return False
 
     def _next_event(self):
         """The next event, or a nameless one when it is time to look at the clock or at the scheduler's file."""
@@ -121,6 +133,8 @@ class Job:
         if not self.copies:
             self._start_scheduler()
         for process, host in zip(self.copies, self.copy_targets, strict=True):
+            if self.stopping:  # one could not be started
+                return
             # The part of the ssh command after the options, `-- login`, is what rsync adds itself.
             remote_shell = ssh_command(host, self.options.ssh_options, self.options.host_timeout)[:-2]
             target = f"[{host.name}]" if ":" in host.name else host.name
@@ -202,7 +216,13 @@ class Job:
         try:
             process.start(argv, script)
         except (OSError, RuntimeError, UsageError) as error:
-            self._fail(1, f"{process.place} could not be started: {error}; see ulimit -n and ulimit -u")
+            scarce = isinstance(error, RuntimeError) or getattr(error, "errno", 0) in (
+                errno.EMFILE,
+                errno.ENFILE,
+                errno.EAGAIN,
+            )
+            hint = "; see ulimit -n and ulimit -u" if scarce else ""
+            self._fail(1, f"{process.place} could not be started: {error}{hint}")
 
     def _environment(self, process):
         options = self.options
@@ -241,8 +261,8 @@ class Job:
             self._fail(1, f"the scheduler ended before it listened: does '{program}' serve a job?")
         elif process.status != 0:
             self.console.say(f"{process.place} {_how(process)} after all workers had ended")
-            if process.role == "scheduler":
-                self.scheduler_failed = process.status
+            if process.role == "scheduler" or process.status == _JOB_FAILED:
+                self.job_failed = process.status
         elif self._all_ended(self.scheduler + self.servers) and not self._all_ended(self.workers):
             self._deadline("ending", self.options.grace, self._workers_did_not_end)
         if not self.stopping and self._all_ended(self.processes):
@@ -312,7 +332,8 @@ class Job:
         counts = {"failed": lambda worker: worker.failed, "any": lambda _: True, "none": lambda _: False}
         counts_here = counts[self.options.lost_workers_count]
         lost = next((worker.status or 1 for worker in self.lost if counts_here(worker)), 0)
-        self._stop(lost or self.scheduler_failed)
+        self.says_failed = not lost and self.job_failed != 0
+        self._stop(lost or self.job_failed)
 
     def _all_ended(self, processes):
         return not self.waiting and all(process.ended for process in processes)
@@ -349,8 +370,11 @@ class Job:
 
     def _on_signal(self, number):
         if self.stopping:
-            self.console.say("killing what is left")
-            self._kill()
+            if (
+                number == signal.SIGINT
+            ):  # others may come twice without meaning more, from an outer launcher for example
+                self.console.say("killing what is left")
+                self._kill()
             return
         self.console.say(f"{signal.Signals(number).name}: ending every process")
         self._stop(128 + number)
@@ -416,13 +440,17 @@ class Job:
     def _report(self):
         if not self.went_to_its_end:
             return
-        if self.exit_code != 0 and self.exit_code == self.scheduler_failed and not self.lost:
-            self.console.say(f"the job has failed, as its scheduler says: exit code {self.exit_code}")
+        if self.says_failed:
+            self.console.say(f"the job has failed, as its scheduler or a server says: exit code {self.exit_code}")
         elif self.exit_code != 0:
             lost = ", ".join(f"{worker.place} {_how(worker)}" for worker in self.lost)
             self.console.say(f"the job ended without {lost}: exit code {self.exit_code} (see --lost-workers-count)")
         elif self.lost:
             self.console.say(f"the job ended well, but lost {_names(self.lost)}")
+
+    def _repeat_result(self):
+        if not self.went_to_its_end:
+            return
         for worker in self.workers:
             if worker.status == 0 and _is_json_object(worker.last_output):
                 self.console.write(1, worker.last_output)

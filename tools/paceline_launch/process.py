@@ -1,6 +1,7 @@
 """One process of the job, started through the bootstrap script here or on another host, and what it prints."""
 
 import collections
+import contextlib
 import errno
 import fcntl
 import os
@@ -10,6 +11,7 @@ import select
 import signal
 import subprocess
 import threading
+import time
 
 from . import UsageError
 
@@ -76,7 +78,7 @@ class Console:
                     select.select([], [stream], [])
                 except OSError as error:
                     self._lost.add(stream)  # the log folder still gets everything
-                    if stream == 1 and error.errno != errno.EPIPE:
+                    if stream == 1 and error.errno not in (errno.EPIPE, errno.EIO):  # the reader or terminal has left
                         self.output_lost = True
                         self.say(f"cannot write to standard output: {error.strerror}; the rest is in {self.log_dir}")
 
@@ -93,10 +95,12 @@ class Console:
         while (line := self._said.get()) is not None:
             self.write(2, b"[launch] " + line)
 
-    def close(self, patience):
-        """Waits until all is said: `patience` seconds, or for ever where that is None."""
+    def close(self, patience, give_up):
+        """Waits until all is said, for at most `patience` seconds and while give_up() is false."""
         self._said.put(None)
-        self._speaker.join(patience)
+        deadline = time.monotonic() + patience
+        while self._speaker.is_alive() and time.monotonic() < deadline and not give_up():
+            self._speaker.join(0.1)
 
 
 class Process:
@@ -118,6 +122,7 @@ class Process:
         self._events = events
         self._popen = None
         self._control_lock = threading.Lock()
+        self._script_sent = False
         self._untold = b""
         self._status_reported = False
         self._log = None
@@ -160,10 +165,16 @@ class Process:
             # That of a job that this launcher is a process of; see bootstrap.py.
             env={name: value for name, value in os.environ.items() if name != "PACELINE_PROCESS_ID"},
         )
+        readers = [
+            threading.Thread(target=self._read, args=(number, stream), daemon=True)
+            for number, stream in ((1, self._popen.stdout), (2, self._popen.stderr))
+        ]
         try:
-            threading.Thread(target=self._supervise, args=(script,), daemon=True).start()
+            for thread in (*readers, threading.Thread(target=self._supervise, args=(script, readers), daemon=True)):
+                thread.start()
         except RuntimeError:  # no further thread
             self._popen.kill()
+            self._popen.wait()
             self._popen = None
             raise
 
@@ -171,36 +182,37 @@ class Process:
         """Sends a word of the control connection; see bootstrap.py. Never blocks.
 
         Words wait until the process has started: a shell that still reads the script would take them as part of it.
+        The empty one, a sign of life, does not matter then, but the limit on silence counts from the script on.
         """
         with self._control_lock:
+            if not word:
+                if self._script_sent:
+                    self._write(b"\n")
+                return
             self._untold += word.encode() + b"\n"
             if self.started:
                 self._send_untold()
 
     def _send_untold(self):
-        if not self._popen.stdin.closed:
-            try:
-                self._popen.stdin.write(self._untold)
-            except OSError:
-                pass  # it is ending or has ended
+        self._write(self._untold)
         self._untold = b""
+
+    def _write(self, words):
+        if self._popen and not self._popen.stdin.closed:
+            with contextlib.suppress(OSError):  # it is ending or has ended
+                self._popen.stdin.write(words)
 
     def disconnect(self):
         """Ends ssh, or the shell that looks after the process here; what it has started then ends itself."""
         self._popen.kill()
 
-    def _supervise(self, script):
-        readers = [
-            threading.Thread(target=self._read, args=(number, stream), daemon=True)
-            for number, stream in ((1, self._popen.stdout), (2, self._popen.stderr))
-        ]
-        for reader in readers:
-            reader.start()
+    def _supervise(self, script, readers):
         try:
             rest = memoryview(script)
             while rest:
                 rest = rest[self._popen.stdin.write(rest) :]
             os.set_blocking(self._popen.stdin.fileno(), False)
+            self._script_sent = True
         except OSError:
             pass  # ssh could not connect; its own words and exit code follow
         code = self._popen.wait()
