@@ -91,6 +91,10 @@ void require_decodes(const Manifest& manifest, const std::string& path, const st
   } catch (const InvalidArgument&) {
     return;
   }
+  RecordWork again = work;  // whose bytes were counted already; the caller may still end the work
+  again.progress = [&work](std::uint64_t) {
+    if (work.progress) work.progress(0);
+  };
   const auto classes = static_cast<std::int64_t>(manifest.class_labels ? manifest.labels.size() : 0);
   detail::in_parallel(files.size(), work.threads, [&](std::size_t i) {
     const std::unique_ptr<Decoder> decoder = make();
@@ -104,7 +108,7 @@ void require_decodes(const Manifest& manifest, const std::string& path, const st
     }
     for (auto& array : arrays) to.push_back(array.data());
     const RecordFile file(files[i].path, files[i].index);
-    io::WorkProgress progress(work);
+    io::WorkProgress progress(again);
     std::string record;
     for (std::int64_t place = 0; place < file.size(); ++place) {
       const auto refuse = [&](const std::string& why) {

@@ -117,7 +117,7 @@ TEST(CsvSource, AWordAmongNumbersIsRefused) {
   const auto refusal = [&](const TableOptions& table) {
     return error_of<InvalidArgument>([&] { csv_source({folder / "a.csv"}, {.table = table}); });
   };
-  EXPECT_THAT(refusal({}), HasSubstr("these columns hold words among numbers: 'x' ('inf'), 'y' ('one'); name a word"));
+  EXPECT_THAT(refusal({}), HasSubstr("these columns hold words among numbers: 'x' ('inf'), 'y' ('one'); add a word"));
   EXPECT_THAT(refusal({.label = "y", .skip = {"x"}}), HasSubstr("among numbers: 'y' ('one')"));
   csv_source({folder / "a.csv"}, {.table = {.label = "y", .label_kind = LabelKind::kClass, .categories = {"x"}}});
   write_all(folder / "a.csv", "x,y\n0.5,1\nNULL,0\n2.5,1\n");
@@ -140,6 +140,8 @@ TEST(CsvSource, ADoubtfulHeaderIsRefused) {
   write_all(folder / "a.csv", "0,1,2\n5.1,3.5,0\n");
   EXPECT_EQ(csv_source({folder / "a.csv"}, {.header = CsvHeader::kYes})->size(), 1);
   EXPECT_EQ(csv_source({folder / "a.csv"}, {.header = CsvHeader::kNo})->size(), 2);
+  write_all(folder / "a.csv", "1,x\n5\" pipe,3\n2,y\n");  // the second row is bad, and nothing else
+  EXPECT_EQ(csv_source({folder / "a.csv"}, {.table = {.categories = {"0"}}})->size(), 3);
   // As in UCI's files, where the first row is data.
   write_all(folder / "a.csv", "39,State-gov,?\n50,Private,7\n");
   EXPECT_EQ(csv_source({folder / "a.csv"})->size(), 2);
@@ -210,7 +212,7 @@ TEST(CsvSource, SaysWhatIsWrong) {
   };
   EXPECT_THAT(refusal({.label = "w"}), HasSubstr("the table has no column 'w'; it has 'x', 'y'"));
   EXPECT_THAT(refusal({.label = "x", .skip = {"x"}}), HasSubstr("the label 'x' cannot be left out"));
-  EXPECT_THAT(refusal({.fill = "median"}), HasSubstr("by 'mean' or a number, not by 'median'"));
+  EXPECT_THAT(refusal({.fill = "median"}), HasSubstr("by 'mean' or a finite number, not by 'median'"));
   EXPECT_THAT(refusal({.skip = {"x", "y"}}), HasSubstr("no column is left beside the label"));
   EXPECT_THAT(refusal({.split_key = "w"}), HasSubstr("no column 'w', which is to decide the split"));
   EXPECT_THAT(refusal({.schema = TableSchema{{{"x"}}, ""}}), HasSubstr("the schema does not name the column 'y'"));

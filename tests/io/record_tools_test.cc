@@ -285,6 +285,12 @@ TEST(AppendRecords, TriesTheDecoderOnEachRecord) {
   EXPECT_EQ(longer.records(), 6);
   EXPECT_TRUE(longer.class_labels);
   EXPECT_THAT(longer.statistics.classes, IsEmpty()) << "they are of the first four records alone";
+  Manifest named = Manifest::load(set);
+  named.labels = {"no", "yes"};
+  named.save(set);
+  write_foreign(folder, "third", {"1,7,8", "2,9,9"});
+  EXPECT_THAT(error_of<InvalidArgument>([&] { append_records(set, {folder / "third.rec"}); }),
+              HasSubstr("third.rec: record 1 is not of the kind of " + set + ": its label is 2 of 2 classes"));
   write_foreign(folder, "wide", {"1,7,8", "0,9,9,9"});
   EXPECT_THAT(error_of<InvalidArgument>([&] { append_records(set, {folder / "wide.rec"}); }),
               HasSubstr("wide.rec: record 1 is not of the kind of " + set));

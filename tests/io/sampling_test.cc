@@ -195,6 +195,9 @@ TEST_F(Mixture, HasRoomForTheLongestLabels) {
   describe(1, 12, true);
   describe(2, 3, false);
   EXPECT_EQ(io::mixture_of(sets_).manifest.label_width, 12);
+  std::swap(sets_[0], sets_[2]);  // the set of one width first
+  EXPECT_EQ(io::mixture_of(sets_).manifest.label_width, 12);
+  std::swap(sets_[0], sets_[2]);
   describe(0, 12, false);
   sets_.pop_back();
   EXPECT_TRUE(io::mixture_of(sets_).manifest.variable_labels);

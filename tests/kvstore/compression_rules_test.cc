@@ -45,6 +45,7 @@ TEST(CompressionSetting, RulesGoByTheFirstPatternThatFits) {
     texts.insert(parse(std::string("compression=bf16") + more).text());
   EXPECT_EQ(texts.size(), 6u);
   EXPECT_EQ(parse("compression=bf16,bandwidth=measured").text(), parse("compression=bf16").text());
+  EXPECT_EQ(parse("compression=bf16,except=a+b").text(), parse("compression=bf16,except=b+a").text());
 }
 
 TEST(CompressionSetting, SaysWhatTravelsAsWhat) {

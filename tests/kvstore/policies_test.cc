@@ -36,6 +36,7 @@ TEST(StalenessChains, OnePartMayHaveAFactor) {
   const Extensions own{.policies = {{"mine", std::make_shared<Factor>()}}};
   make_staleness("gap_aware+mine", {}, own);
   make_staleness("mine+inverse_delay", {{"power", "0"}}, own);
+  make_staleness("inverse_delay+inverse_delay", {});
   for (const char* const chain : {"mine+inverse_delay", "inverse_delay+gap_aware+mine"}) {
     try {
       make_staleness(chain, {}, own);

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <limits>
 #include <stdexcept>
-#include <utility>
 
 namespace paceline::test {
 namespace {
@@ -148,28 +147,24 @@ TEST(Evaluation, WhatALostWorkerLeftCountsOnce) {
   });
 }
 
-// Ends with a batch without examples, and leaves the note of the batch before in it.
+// Leaves out the examples of its last batch, but not their positions, and leaves the note of the batch before in it.
 class EndsEmpty final : public DataIterator {
  public:
   explicit EndsEmpty(MemoryIterator& data) : data_(data) {}
   void start(std::int64_t epoch, const RangeSet& done) override {
     data_.start(epoch, done);
-    ended_ = false;
+    batches_ = 0;
   }
   bool next(Batch& batch) override {
-    if (Batch next; data_.next(next)) {
-      batch.data = next.data;
-      batch.label = next.label;
-      batch.examples = counts ? next.examples : 0;
-      batch.epoch = next.epoch;
-      batch.positions = next.positions;
-      return true;
-    }
-    batch.data = batch.data.narrow(0, 0, 0);
-    batch.label = batch.label.narrow(0, 0, 0);
-    batch.examples = 0;
-    batch.positions.clear();
-    return !std::exchange(ended_, true);
+    Batch next;
+    if (!data_.next(next)) return false;
+    const std::int64_t kept = ++batches_ % 3 == 0 ? 0 : next.examples;
+    batch.data = next.data.narrow(0, 0, kept);
+    batch.label = next.label.narrow(0, 0, kept);
+    batch.examples = counts ? kept : 0;
+    batch.epoch = next.epoch;
+    batch.positions = next.positions;
+    return true;
   }
   bool take_over(bool wait) override { return data_.take_over(wait); }
   std::int64_t size() const override { return data_.size(); }
@@ -180,7 +175,7 @@ class EndsEmpty final : public DataIterator {
 
  private:
   MemoryIterator& data_;
-  bool ended_ = false;
+  int batches_ = 0;
 };
 
 TEST(Evaluation, ABatchWithoutExamplesCountsForNothing) {
@@ -193,10 +188,10 @@ TEST(Evaluation, ABatchWithoutExamplesCountsForNothing) {
   MemoryIterator own(NDArray::zeros({6, 2}), NDArray::zeros({6}, DType::kInt32), {.batch = 2});
   EndsEmpty ends(data), ends_alone(own);
   const nn::Evaluation shared = trainer.evaluate(ends, nn::softmax_ce);
-  EXPECT_EQ(shared.examples, 6);
+  EXPECT_EQ(shared.examples, 4);
   EXPECT_NEAR(shared.loss, std::log(2), 1e-6);
   const nn::Evaluation alone = nn::evaluate(net, ends_alone, nn::softmax_ce);
-  EXPECT_EQ(alone.examples, 6);
+  EXPECT_EQ(alone.examples, 4);
   EXPECT_NEAR(alone.loss, std::log(2), 1e-6);
   ends.counts = ends_alone.counts = false;
   EXPECT_THROW(trainer.evaluate(ends, nn::softmax_ce), InvalidArgument);

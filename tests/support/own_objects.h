@@ -8,6 +8,7 @@
 #include <paceline/mode.h>
 #include <paceline/staleness.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace paceline::test {
@@ -24,11 +25,14 @@ struct Together final : Mode {
   bool round_complete(const Round& round) const override { return round.contributed >= round.expected; }
 };
 
-// A round closes when half of the workers have contributed. More than half would not do: of two that are left, each could
-// be late at another server, and both would wait.
-struct Majority final : Mode {
+// A round closes without the last worker. "More than half" would not do: it lacks one of three workers, but none of
+// two. When one of three has entered a barrier, each of the others could be late at another server, and both would
+// wait.
+struct AllButOne final : Mode {
   ModeTraits traits() const override { return {.applies = Applies::kWithBackups, .holds_tables = false}; }
-  bool round_complete(const Round& round) const override { return 2 * round.contributed >= round.expected; }
+  bool round_complete(const Round& round) const override {
+    return round.contributed >= std::max(1, round.expected - 1);
+  }
 };
 
 // Halves a late gradient, and adds a trace of the late ones before it.
@@ -76,7 +80,7 @@ class ThreeBytes final : public Codec {
 inline Extensions own_objects() {
   return {.modes = {{"near", std::make_shared<Near>()},
                     {"together", std::make_shared<Together>()},
-                    {"majority", std::make_shared<Majority>()}},
+                    {"all_but_one", std::make_shared<AllButOne>()}},
           .policies = {{"traced", std::make_shared<Traced>()}},
           .codecs = {{"three_bytes", std::make_shared<ThreeBytes>()}}};
 }

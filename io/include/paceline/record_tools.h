@@ -68,8 +68,8 @@ Manifest index_records(const std::vector<std::string>& record_files, const std::
                        const RecordWork& work = {}, const std::vector<std::string>& classes = {});
 
 // Adds record files to a data set as further shards, without copying them. Otherwise as index_records(). Throws
-// InvalidArgument also where the records do not fit those of the data set. The statistics of the manifest are dropped. Where
-// the manifest names a decoder, each new record is read a second time, to try it.
+// InvalidArgument also where the records do not fit those of the data set. The statistics of the manifest are dropped.
+// Where the manifest names a decoder, each new record is read a second time, to try it.
 Manifest append_records(const std::string& manifest, const std::vector<std::string>& record_files,
                         const RecordWork& work = {});
 

@@ -61,8 +61,8 @@ struct TrainerOptions {
   int steps_ahead = 2;     // steps that may be queued before step() waits for the oldest
   // Forward and backward run over so many parts of a batch, one after the other, and gradients are added up: a large
   // batch in the memory of a small one. Batch norm sees the parts. The gradient of a part counts by its share of the
-  // examples. So a loss that is a mean over other numbers, as cross_entropy() with ignored labels or weights of classes,
-  // is another one with parts.
+  // examples. So a loss that is a mean over other numbers, as cross_entropy() with ignored labels or weights of
+  // classes, is another one with parts.
   int micro_batches = 1;
   // bfloat16 or float16: steps in mixed precision (Context::compute); evaluate() is in float32. Weights, pushed
   // gradients, the store and checkpoints stay float32, so a checkpoint fits every precision.
@@ -99,9 +99,9 @@ struct TrainerReport {
 // much of the time was spent on waiting for data, where that is 1 % or more.
 std::ostream& operator<<(std::ostream& out, const TrainerReport& report);
 
-// Trains a network. One thread uses it. "Collective": every live worker calls the function. In a job of several workers,
-// call collective functions between epochs: within one, a worker may have a batch more than another, and a call that
-// only some workers make never ends.
+// Trains a network. One thread uses it. "Collective": every live worker calls the function. In a job of several
+// workers, call collective functions between epochs: within one, a worker may have a batch more than another, and a
+// call that only some workers make never ends.
 //
 // The weight of an Embedding with sparse_grad is a row-sparse table of the store (row_tables.h), named as the
 // parameter. A step pulls the rows that its batch names when the layer is reached, and pushes their gradients, so its
