@@ -41,8 +41,7 @@ class Job:
         self.deadlines = {}  # name -> (time, what happens)
         self.lost = []  # workers that failed, in order
         self.went_to_its_end = False
-        self.job_failed = 0  # the exit code of a scheduler or server that says so after all workers had ended
-        self.says_failed = False  # this decides the launcher's exit code
+        self.says_failed = False  # a scheduler or server says that the job has failed, after all workers had ended
         self.unsaid = []  # of them, for a moment: others may fail of the same
         self.port = options.port
         self.listening = False  # the scheduler
@@ -261,8 +260,6 @@ class Job:
             self._fail(1, f"the scheduler ended before it listened: does '{program}' serve a job?")
         elif process.status != 0:
             self.console.say(f"{process.place} {_how(process)} after all workers had ended")
-            if process.role == "scheduler" or process.status == _JOB_FAILED:
-                self.job_failed = process.status
         elif self._all_ended(self.scheduler + self.servers) and not self._all_ended(self.workers):
             self._deadline("ending", self.options.grace, self._workers_did_not_end)
         if not self.stopping and self._all_ended(self.processes):
@@ -332,8 +329,13 @@ class Job:
         counts = {"failed": lambda worker: worker.failed, "any": lambda _: True, "none": lambda _: False}
         counts_here = counts[self.options.lost_workers_count]
         lost = next((worker.status or 1 for worker in self.lost if counts_here(worker)), 0)
-        self.says_failed = not lost and self.job_failed != 0
-        self._stop(lost or self.job_failed)
+        says = [
+            process.status
+            for process in self.scheduler + self.servers
+            if process.ended and (process.status == _JOB_FAILED or (process.status and process.role == "scheduler"))
+        ]
+        self.says_failed = not lost and bool(says)
+        self._stop(lost or next(iter(says), 0))
 
     def _all_ended(self, processes):
         return not self.waiting and all(process.ended for process in processes)
