@@ -61,7 +61,7 @@ TEST(OwnMode, HoldsPullsBackByTheClocks) {
 }
 
 TEST(OwnMode, InRoundsWithBackupsHoldsNoTables) {
-  ClusterInProcess cluster({.mode = "majority", .workers = 1, .own = own_objects()});
+  ClusterInProcess cluster({.mode = "all_but_one", .workers = 1, .own = own_objects()});
   EXPECT_FALSE(cluster.worker(0).holds_tables());
   EXPECT_THAT(error_of_call([&] { cluster.worker(0).init_table(table_of(5, 2)); }), HasSubstr("no row-sparse tables"));
 }
@@ -94,7 +94,7 @@ TEST(OwnPolicy, CorrectsKeysAndRowsWithItsState) {
 }
 
 TEST(OwnCodec, TravelsInEveryModeThatTakesCodecs) {
-  for (const char* const mode : {"dist_sync", "dist_async", "dist_local", "near", "majority", "ring"}) {
+  for (const char* const mode : {"dist_sync", "dist_async", "dist_local", "near", "all_but_one", "ring"}) {
     SCOPED_TRACE(mode);
     for (const char* const codec : {"compression=three_bytes", "rules=w:three_bytes:error_feedback=0"}) {
       const bool ring = std::string(mode) == "ring";
@@ -158,7 +158,7 @@ TEST(OwnObjects, AreRefusedWhereTheWorkerDoesNotHaveThem) {
   const auto error = [](const std::string& mode, const Extensions& own) {
     return error_of_call([&] { KVStore::check(mode, false, own); });
   };
-  EXPECT_THAT(error("far", own_objects()), HasSubstr("; of your own: majority near together"));
+  EXPECT_THAT(error("far", own_objects()), HasSubstr("; of your own: all_but_one near together"));
   EXPECT_THAT(error("near:staleness=trced", own_objects()), HasSubstr("; of your own: traced"));
   EXPECT_THAT(error("near:compression=four_bytes", own_objects()), HasSubstr("; of your own: three_bytes"));
   EXPECT_THAT(error("near", {}), HasSubstr("unknown mode 'near'; known: local"));
