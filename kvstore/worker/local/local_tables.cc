@@ -124,9 +124,7 @@ void LocalTables::set_rules(std::shared_ptr<const RowRules> rules) {
   rules_ = std::move(rules);
 }
 
-void LocalTables::set_learning_rate(double rate) {
-  set_rules(rules_->with_rate(rate));
-}
+void LocalTables::set_learning_rate(double rate) { set_rules(rules_->with_rate(rate)); }
 
 void LocalTables::add_to(StoreReport& report) const {
   RowFigures all;
