@@ -71,7 +71,7 @@ std::uint64_t number_of_job(const std::string& id);
 
 struct MessageHeader {
   MessageKind kind = MessageKind::kReply;
-  std::uint64_t job = 0;          // number_of_job(), or a random number in a job without an id
+  std::uint64_t job = 0;          // number_of_job(); without an id: a random number, or 0 before the sender has joined
   std::uint64_t incarnation = 0;  // the sender's incarnation
   std::uint64_t request = 0;      // number of the request; its answer repeats the number
   std::uint64_t epoch = 0;        // epoch of the sender's roster

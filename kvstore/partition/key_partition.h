@@ -47,8 +47,8 @@ struct Layout {
 };
 
 constexpr std::int64_t kPartitionBytes = std::int64_t{4} << 20;
-// A large key is cut into slices of about this size. A message holds at least one slice. A worker packs as many slices
-// into a message as are fastest on its link.
+// A large key without rows is cut into slices of at most about this size. A message holds at least one slice. A worker
+// adds further slices, up to the best message size for its link (send/flow_window.h).
 constexpr std::int64_t kSliceBytes = std::int64_t{512} << 10;
 
 // Cuts `keys` into enough partitions that `servers` servers can share them evenly. The servers already hold `held`
@@ -57,7 +57,7 @@ Layout make_layout(std::vector<KeyInfo> keys, int servers, std::int64_t held, in
 // The bytes of each partition.
 std::vector<std::int64_t> partition_bytes(const Layout& layout);
 
-// Convert from and to messages. parse_key() throws Corrupt for a name, type, shape or row that no worker declares.
+// Convert from and to messages. parse_key() throws Corrupt for an impossible name, type, shape or row size.
 KeyInfo parse_key(const wire::KeyDeclaration& message);
 void write_key(const KeyInfo& key, wire::KeyDeclaration* message);
 // Throws Corrupt for an unknown key, for a range outside its key, or for a partition number that is too large.

@@ -1,6 +1,6 @@
 #pragma once
 // Decides when pushes of rows are applied and when pulls of rows are answered. It is for tables what Sequencer is for
-// dense keys. Each partition of a table has its own rounds. All functions run on the shard's thread.
+// dense keys. Each partition of a table has its own rounds. All functions of RowSequencer run on the shard's thread.
 
 #include <paceline/mode.h>
 

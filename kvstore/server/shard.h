@@ -1,6 +1,7 @@
 #pragma once
-// A part of a server: one thread that owns some partitions of dense keys and of tables. Only this thread works on the
-// partitions, so they need no locks. While the shard is idle, another thread may run a short job in its place.
+// A part of a server: one thread that owns some partitions of dense keys and of tables. While the shard is idle,
+// another thread may run a short job in its place. Only one thread at a time works on the partitions, so they need no
+// locks.
 
 #include <paceline/mode.h>
 #include <paceline/mutex.h>
@@ -33,7 +34,7 @@ class ServerShard {
   // waking a thread.
   void post_short(Job job);
 
-  // The functions below belong to the shard's thread.
+  // Only jobs may call the functions below, except tables() and late().
 
   void set_mode(std::shared_ptr<const Mode> mode);
   void add(ServedPartition& partition) { partitions_.push_back(&partition); }

@@ -25,9 +25,9 @@ struct ClusterConfig {
   int task = -1;          // DMLC_TASK_ID: task number, which ranks follow; -1: ranks follow the order of arrival
   std::string job;        // PACELINE_JOB_ID: name of the job; processes of other jobs are refused
   std::string port_file;  // PACELINE_PORT_FILE: the scheduler writes "host port" there once it listens
-  // PACELINE_ENDED_FILE: the launcher appends a line to this file for each server or worker that has ended, such as
-  // "worker 3 was ended by signal 9". If that process has not left the job, the scheduler counts it as lost at once,
-  // before the silence deadline.
+  // PACELINE_ENDED_FILE: the scheduler reads from this file which servers and workers have ended, in lines such as
+  // "worker 3 was ended by signal 9". The launcher appends such a line for each worker that it sees end. If the process
+  // that a line names has not left the job, the scheduler counts it as lost at once, before the silence deadline.
   std::string ended_file;
   // PACELINE_LOST_FILE: the scheduler appends a line to this file for each worker that was lost, such as "worker 3".
   std::string lost_file;
@@ -39,7 +39,7 @@ struct ClusterConfig {
   // "inproc", scheduler_host is no address, but any text that only the members of this job have.
   std::string transport = "shm";
   std::string faults;                    // PACELINE_FAULTS: a fault plan (docs/faults.md), for tests
-  int message_bytes = 0;                 // PACELINE_MESSAGE_BYTES: size of a worker's messages; 0: set by measurements
+  int message_bytes = 0;                 // PACELINE_MESSAGE_BYTES: size of messages to servers; 0: set by measurements
   double start_deadline_seconds = 60;    // PACELINE_START_DEADLINE: time for every process to join
   double silence_deadline_seconds = 15;  // PACELINE_SILENCE_DEADLINE: time until a silent process counts as lost
   // PACELINE_PROGRESS_DEADLINE: time until a live worker counts as lost if other workers wait for it, and it ends no
@@ -47,7 +47,7 @@ struct ClusterConfig {
   double progress_deadline_seconds = 600;
   double heartbeat_seconds = 1;      // PACELINE_HEARTBEAT: time between two heartbeats
   bool stop_on_worker_loss = false;  // PACELINE_ON_WORKER_LOSS=stop: the loss of one worker fails the job
-  bool names_log = false;            // log lines of this process name role and rank; for processes with a single role
+  bool names_log = false;            // log lines name role and rank; keep false if this process runs several roles
 
   // Reads the environment. If DMLC_NODE_HOST is not set, DMLC_INTERFACE may give the name of a network interface, or
   // its first letters; node_host is then the address of that interface. If the job has a secret, turns core dumps off,

@@ -114,7 +114,7 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   // The names of the state arrays, in the order of Tile::state, for instance {"momentum"}. Each array has one element
-  // for each element of the slice. It begins with zeros, and is saved and moved with the slice.
+  // for each element of the slice. It begins with zeros, and is saved and loaded with the slice.
   virtual std::vector<std::string> state_names() const = 0;
   // Updates the weights of a tile in place. tile.gradient is already prepared (see Preparation).
   virtual void update(const Tile<float>& tile, const UpdateStep& step) const = 0;

@@ -33,7 +33,7 @@ inline bool is_control(const Packet& packet) {
   return !packet.empty() && packet[0].size >= kMagicBytes && std::memcmp(packet[0].data, kMagic, kMagicBytes) == 0;
 }
 
-// Do the packet's large frames travel over the second socket?
+// Do the packet's large frames together have enough bytes to travel over the second socket?
 inline bool is_large(const Packet& packet) {
   std::size_t bytes = 0;
   for (const Frame& frame : packet)
@@ -65,7 +65,7 @@ struct Session {
   bool connected = false;                       // true if this side connected
   bool open = false;                            // large frames may go by the second socket
   Frame word;                                   // HELLO or ANSWER that this side sent in this round
-  std::chrono::steady_clock::time_point asked;  // when the last HELLO or RENEW was sent, or a round began
+  std::chrono::steady_clock::time_point asked;  // start of the pause before ask_for_second_socket() sends again
   std::chrono::steady_clock::time_point first_break;
   int breaks = 0;  // of the connection to the second socket, within ten seconds after first_break
 

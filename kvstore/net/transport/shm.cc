@@ -1,6 +1,6 @@
 // The tcp transport with shared memory between processes of one host. Every process has one heap that its peers map and
-// read (shared_heap.h). Large frames of a packet are in this heap, or send() copies them there. tcp carries only their
-// addresses:
+// read (shared_heap.h). Large frames of a packet are in this heap, or send() copies them there if the heap has room.
+// tcp carries only the addresses of the frames in the heap:
 //
 //   packet over tcp := frame*                    the packet itself, unless its first frame begins with magic
 //                    | magic control frame*      control: shm.proto
@@ -11,8 +11,8 @@
 // HELLO or ANSWER releases its other packets, so that lost packets are not held for ever. When a peer's process ends,
 // the packets that it was reading are released.
 //
-// A peer may write anything into its own memory at any time, so only payloads travel there. A process that can open
-// this memory runs as the same user, and could do worse.
+// A peer may write anything into its own memory at any time, also while this process reads a frame there. Control
+// messages therefore always go by tcp. A process that can open this memory runs as the same user, and could do worse.
 
 #include <paceline/detail/host_memory.h>
 #include <paceline/detail/shared_heap.h>

@@ -77,7 +77,7 @@ struct Sessions {
   }
 };
 
-// Owns the frames of a received packet. These frames are in a peer's memory.
+// Owns those frames of a received packet that are in the peer's memory.
 struct Borrowed {
   std::weak_ptr<Sessions> sessions;
   std::shared_ptr<const detail::SharedView> view;

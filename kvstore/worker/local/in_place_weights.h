@@ -15,8 +15,8 @@
 
 namespace paceline {
 
-// One key. The variable of its weights orders all use of the key. The counters are those after the last push, even if
-// that push has not run yet.
+// One key. Every task that uses the key names the variable of `weight`, so the engine orders these tasks. The counters
+// are those after the last push, even if that push has not run yet.
 struct InPlaceKey {
   std::string name;
   bool average = false;
@@ -36,7 +36,8 @@ class InPlaceWeights {
   static bool takes(const InitValue& value);
   std::unique_ptr<InPlaceKey> add(const InitValue& value) const;
 
-  // If the names of the state change, all state begins with zeros. Throws InvalidArgument, and then changes nothing.
+  // If the names of the state change, all state begins with zeros. Throws InvalidArgument for a spec that
+  // make_optimizer() refuses, and then changes nothing.
   void set_optimizer(const Spec& optimizer, std::span<InPlaceKey* const> keys);
   void set_learning_rate(double rate);
 
@@ -44,8 +45,8 @@ class InPlaceWeights {
     InPlaceKey* key;
     NDArray gradient;  // on the weights' device, contiguous
   };
-  // Tasks: one for the gradients of each accelerator, and one for each key on the CPU. Running statistics have a task
-  // for each key everywhere.
+  // Tasks: one for the gradients of each accelerator, and one for each key on the CPU. Each key of running statistics
+  // (`average`) has a task of its own.
   void push(std::span<const Push> pushes, std::int64_t examples, int priority);
   std::int64_t updates() const { return updates_; }
 

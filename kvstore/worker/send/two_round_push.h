@@ -1,7 +1,7 @@
 #pragma once
-// The engine tasks that follow the push of a proposal, for one key (two_rounds.h). They ask for the agreement, answer
-// it, and take over the mean of the answers. The weights may be pulled after the answer. If a task fails, the worker
-// abstains, so that the others do not wait for its answer.
+// The engine tasks that follow the push of a proposal, for one key (two_rounds.h). They ask the servers for the agreed
+// bytes, send this worker's answer, and update the codec's state from the mean of all answers. The weights may be
+// pulled after the answer. If a task fails, the worker abstains, so that the others do not wait for its answer.
 
 #include <paceline/ndarray.h>
 
@@ -33,7 +33,8 @@ class TwoRoundPush : public std::enable_shared_from_this<TwoRoundPush> {
  private:
   explicit TwoRoundPush(Job job);
 
-  // Sends a request to the server of every slice. `results` gets the answers. Completes the task after the last answer.
+  // Sends a request for every slice, except slices whose round closed without this worker. `results` gets the answers.
+  // Completes the task after the last answer.
   void ask(Completion completion, const std::vector<std::vector<std::byte>>* answers,
            std::vector<std::vector<std::byte>>* results);
   void answer();
