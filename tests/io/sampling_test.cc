@@ -21,7 +21,6 @@ namespace {
 
 using io::EpochOrder;
 using io::Order;
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(Sampling, DrawsByWeights) {

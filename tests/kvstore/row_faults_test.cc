@@ -165,7 +165,7 @@ TEST(RowFaults, ARoundOfHalfAPushCloses) {
   push.body = rows.SerializeAsString();
   const std::array<std::int64_t, 3> payload = {3, 0, 0};
   push.payload = {Frame::of(std::string(reinterpret_cast<const char*>(payload.data()), sizeof payload))};
-  second.ask({Role::kServer, 0}, push, [](std::optional<Message>, const std::exception_ptr&) {});
+  second.ask({Role::kServer, 0}, push, [](const std::optional<Message>&, const std::exception_ptr&) {});
   ask(second, MessageKind::kReport, "");  // answered when the push has arrived
   ended.add_killed(1);
 
