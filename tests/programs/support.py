@@ -18,7 +18,7 @@ import unittest
 import uuid
 
 SOURCE_DIR = pathlib.Path(__file__).resolve().parents[2]
-PROGRAMS = pathlib.Path(os.environ["PACELINE_PROGRAMS"])
+PROGRAMS = pathlib.Path(os.environ.get("PACELINE_PROGRAMS", SOURCE_DIR / "build" / "cpu" / "bin"))
 LAUNCHER = [sys.executable, str(SOURCE_DIR / "tools" / "launch.py")]
 PATIENCE = 150  # seconds after which something is taken to hang; nothing takes nearly as long
 RESULT_KEYS = {
