@@ -410,12 +410,13 @@ int main(int argc, char** argv) {
     FLAGS_mode += (FLAGS_mode.find(':') == std::string::npos ? ":compression=" : ",compression=") + FLAGS_compression;
   return tools::run_main("kvbench", [&] {
     KVStore::check(FLAGS_mode, FLAGS_sparse_rows > 0);
-    if (const std::string mode = Spec::parse(FLAGS_mode).name; mode == "ring" || mode == "gossip") FLAGS_servers = 0;
+    const std::string mode = Spec::parse(FLAGS_mode).name;
+    const bool without_servers = mode == "ring" || mode == "gossip";
+    if (without_servers) FLAGS_servers = 0;
     require(FLAGS_keys >= 1 && FLAGS_key_bytes >= 4 && FLAGS_seconds > 0 && FLAGS_servers >= 0 && FLAGS_workers >= 1,
             "--keys, --workers are at least 1, --servers at least 0, --key_bytes at least 4, --seconds above 0");
-    require(FLAGS_servers > 0 || one_process() || Spec::parse(FLAGS_mode).name == "ring" ||
-                Spec::parse(FLAGS_mode).name == "gossip",
-            "mode '", FLAGS_mode, "' needs servers: --servers is at least 1");
+    require(FLAGS_servers > 0 || without_servers || one_process(), "mode '", FLAGS_mode,
+            "' needs servers: --servers is at least 1");
     require(FLAGS_pushes >= 0, "--pushes is at least 0");
     require(FLAGS_sparse_rows >= 0 && FLAGS_row_floats >= 1 && FLAGS_table_rows >= 1,
             "--sparse_rows is at least 0, --row_floats and --table_rows are at least 1");

@@ -156,7 +156,7 @@ class Inference {
     return text + (names.size() > kMost ? ", ..." : "");
   }
 
-  bool is_label(const std::string& name) const { return !options_.label.empty() && name == options_.label; }
+  bool is_label(const std::string& name) const { return io::is_label(options_.label, name); }
 
   // A word among numbers may be a damaged number, a missing one, or a category. Only the user knows.
   void refuse_mixed(const std::vector<Found>& found) const {
@@ -283,7 +283,7 @@ std::string text_of(const TableSchema& schema) {
 
 bool has_classes(const TableSchema& schema) {
   return std::any_of(schema.columns.begin(), schema.columns.end(), [&](const TableColumn& column) {
-    return io::is_label(schema, column.name) && column.type == ColumnType::kCategory;
+    return io::is_label(schema.label, column.name) && column.type == ColumnType::kCategory;
   });
 }
 

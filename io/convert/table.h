@@ -40,10 +40,8 @@ void check_schema(const TableSchema& schema, const std::vector<std::string>& col
 // As TableSchema::save() writes it.
 std::string text_of(const TableSchema& schema);
 
-// Is this column the label?
-inline bool is_label(const TableSchema& schema, const std::string& column) {
-  return !schema.label.empty() && column == schema.label;
-}
+// Is this column the label? `label` is its name; empty: there is none, though a column may have no name.
+inline bool is_label(const std::string& label, const std::string& column) { return !label.empty() && column == label; }
 
 // Is the label a class number?
 bool has_classes(const TableSchema& schema);

@@ -139,7 +139,7 @@ class TableSource final : public RecordSource {
   const TableRows& rows() const { return *rows_; }
 
  private:
-  bool is_label(const TableColumn& column) const { return io::is_label(schema_, column.name); }
+  bool is_label(const TableColumn& column) const { return io::is_label(schema_.label, column.name); }
 
   void place(const TableColumn& column, const std::vector<std::string>& names) {
     if (column.type == ColumnType::kSkip) return;

@@ -372,9 +372,8 @@ class Job:
 
     def _on_signal(self, number):
         if self.stopping:
-            if (
-                number == signal.SIGINT
-            ):  # others may come twice without meaning more, from an outer launcher for example
+            # Other signals may come twice without meaning more, from an outer launcher for example.
+            if number == signal.SIGINT:
                 self.console.say("killing what is left")
                 self._kill()
             return
