@@ -60,6 +60,7 @@ DeviceRuntime& runtime(Device device) {
   // Arrays of the CPU ask for every piece of memory.
   static DeviceRuntime* const first_cpu = make_cpu_runtime(0).release();
   if (device == Device()) return *first_cpu;
+  if (device.index < 0) throw NotAvailable(str("there is no device ", device.name(), "; the first one has index 0"));
 
   const std::lock_guard lock(mutex);
   std::unique_ptr<DeviceRuntime>& found = runtimes[device];

@@ -1,10 +1,22 @@
 #include <paceline/number.h>
 
-#include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 
 namespace paceline {
+namespace {
+
+template <class T>
+std::string shortest_text(T number) {
+  char digits[32];
+  return {digits, std::to_chars(digits, digits + sizeof digits, number).ptr};
+}
+
+}  // namespace
+
+std::string exact_text(double number) { return shortest_text(number); }
+std::string exact_text(float number) { return shortest_text(number); }
 
 Category category_of(DType dtype) {
   if (is_floating(dtype)) return Category::kFloating;
@@ -27,7 +39,7 @@ bool holds(DType dtype, double number) {
 }
 
 void require_holds(const char* who, DType dtype, double number) {
-  require(holds(dtype, number), "[", who, "] ", name_of(dtype), " cannot hold the number ", number,
+  require(holds(dtype, number), "[", who, "] ", name_of(dtype), " cannot hold the number ", exact_text(number),
           "; choose another number, or cast the array to a type that holds it");
 }
 

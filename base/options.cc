@@ -4,40 +4,31 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
-#include <optional>
+#include <type_traits>
 
 namespace paceline {
 namespace {
 
+// Says what is wrong with the text, or null.
 template <class T>
-std::optional<T> read(const std::string& text) {
-  T value{};
+const char* read(const std::string& text, T& value) {
   const char* end = text.data() + text.size();
   const auto [stopped, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stopped != end) return std::nullopt;
-  return value;
+  if (error == std::errc::invalid_argument || stopped != end)
+    return std::is_integral_v<T> ? "not a whole number" : "not a number";
+  return error == std::errc() ? nullptr : "out of range";
 }
 
-template <>
-std::optional<std::string> read(const std::string& text) {
-  return text;
+const char* read(const std::string& text, std::string& value) {
+  value = text;
+  return nullptr;
 }
 
-template <>
-std::optional<bool> read(const std::string& text) {
-  if (text == "1" || text == "true" || text == "on" || text == "yes") return true;
-  if (text == "0" || text == "false" || text == "off" || text == "no") return false;
-  return std::nullopt;
+const char* read(const std::string& text, bool& value) {
+  value = text == "1" || text == "true" || text == "on" || text == "yes";
+  const bool known = value || text == "0" || text == "false" || text == "off" || text == "no";
+  return known ? nullptr : "not true or false";
 }
-
-template <class T>
-constexpr const char* kExpected = "a whole number";
-template <>
-constexpr const char* kExpected<bool> = "true or false";
-template <>
-constexpr const char* kExpected<float> = "a number";
-template <>
-constexpr const char* kExpected<double> = "a number";
 
 }  // namespace
 
@@ -60,9 +51,10 @@ T Options::get(const std::string& key, const T& otherwise) const {
   known_.insert(key);
   const auto found = values_.find(key);
   if (found == values_.end()) return otherwise;
-  const std::optional<T> value = read<T>(found->second);
-  require(value.has_value(), "option ", key, "=", found->second, " is not ", kExpected<T>);
-  return *value;
+  T value{};
+  const char* const wrong = read(found->second, value);
+  require(!wrong, "option ", key, "=", found->second, " is ", wrong);
+  return value;
 }
 
 template bool Options::get(const std::string&, const bool&) const;

@@ -19,13 +19,7 @@ namespace {
 std::atomic<std::int64_t> host_waits = 0;
 std::atomic<int> streams_created = 0;
 std::array<std::atomic<bool>, 4> broken;
-Mutex delays_mutex;
-SimulatedDelays current_delays PACELINE_GUARDED_BY(delays_mutex);
-
-SimulatedDelays delays() {
-  const Lock lock(delays_mutex);
-  return current_delays;
-}
+constexpr std::uint64_t kPercentHeldUp = 20, kLongestMicroseconds = 100;
 
 // Every device's memory, so that a copy can tell whose address it was given.
 std::array<std::atomic<const SimulatedMemory*>, 4> memories;
@@ -77,10 +71,7 @@ class SimulatedEvent final : public Event {
 
 class SimulatedStream final : public Stream {
  public:
-  explicit SimulatedStream(const SimulatedDelays& delays)
-      : delays_(delays),
-        random_(delays.seed * 1000003 + static_cast<std::uint64_t>(streams_created++)),
-        worker_("sim stream") {}
+  SimulatedStream() : random_(1000003 + static_cast<std::uint64_t>(streams_created++)), worker_("sim stream") {}
 
   void enqueue(std::function<void()> work) override {
     worker_.post([this, work = std::move(work)] {
@@ -91,12 +82,10 @@ class SimulatedStream final : public Stream {
 
  private:
   void hold_up() {
-    if (static_cast<int>(random_() % 100) >= delays_.percent) return;
-    const auto most = static_cast<std::uint64_t>(std::max(0, delays_.maximum_microseconds));
-    std::this_thread::sleep_for(std::chrono::microseconds(random_() % (most + 1)));
+    if (random_() % 100 >= kPercentHeldUp) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(random_() % (kLongestMicroseconds + 1)));
   }
 
-  const SimulatedDelays delays_;
   std::mt19937_64 random_;
   CallbackThread worker_;
 };
@@ -126,7 +115,7 @@ class SimulatedRuntime final : public DeviceRuntime {
     }
   }
 
-  std::unique_ptr<Stream> create_stream(int) override { return std::make_unique<SimulatedStream>(delays()); }
+  std::unique_ptr<Stream> create_stream(int) override { return std::make_unique<SimulatedStream>(); }
 
   void copy(void* to, const void* from, std::size_t bytes, CopyKind kind, Stream& stream) override {
     check();
@@ -184,11 +173,6 @@ class SimulatedRuntime final : public DeviceRuntime {
 };
 
 }  // namespace
-
-void set_simulated_delays(const SimulatedDelays& wanted) {
-  const Lock lock(delays_mutex);
-  current_delays = wanted;
-}
 
 void break_simulated_device(int index, bool is_broken) { broken[static_cast<std::size_t>(index)] = is_broken; }
 

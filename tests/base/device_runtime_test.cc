@@ -151,6 +151,8 @@ TEST(Runtime, SaysWhyADeviceCannotBeUsed) {
   EXPECT_THROW(runtime(Device("sim:4")), NotAvailable);
   const Device missing(DeviceKind::kCuda, device_count(DeviceKind::kCuda));
   EXPECT_THROW(runtime(missing), NotAvailable);
+  for (const DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kSim, DeviceKind::kCuda})
+    EXPECT_THROW(runtime(Device(kind, -1)), NotAvailable);
 }
 
 // ---- the simulated device

@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <concepts>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -49,6 +50,10 @@ class Number {
 bool holds(DType dtype, double number);
 // Throws InvalidArgument "[who] ..." where holds() is false.
 void require_holds(const char* who, DType dtype, double number);
+
+// The shortest text that reads back as the same number.
+std::string exact_text(double number);
+std::string exact_text(float number);
 
 // The type of a result of both operands. The operand with the higher category decides. Within a category it is the
 // smallest type that holds the values of both: float32 for float16 with bfloat16. This is PyTorch's table but for uint8
