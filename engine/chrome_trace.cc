@@ -9,8 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <map>
+#include <system_error>
 #include <unordered_map>
 #include <vector>
 
@@ -47,13 +49,12 @@ class ChromeTraceFile final : public ChromeTrace {
   }
 
   void flush() override {
+    const Lock lock(mutex_);
+    const std::string text = to_json().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     std::ofstream out(path_);
-    {
-      const Lock lock(mutex_);
-      out << to_json().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
-    }
+    out << text << '\n';
     out.close();
-    if (!out) throw IoError("cannot write the trace file " + path_);
+    if (!out) throw IoError(str("cannot write the trace file ", path_, ": ", std::generic_category().message(errno)));
   }
 
  private:

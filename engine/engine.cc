@@ -1,6 +1,8 @@
 #include "thread_role.h"
 #include "variable.h"
 
+#include <paceline/detail/late_failure.h>
+
 #include <atomic>
 
 namespace paceline {
@@ -9,6 +11,10 @@ namespace detail {
 ThreadRole& thread_role() {
   static thread_local ThreadRole role;
   return role;
+}
+
+void fail_late(std::exception_ptr failure) noexcept {
+  if (std::exception_ptr* const found = thread_role().late_failure) *found = std::move(failure);
 }
 
 void require_outside_task(const Engine* engine) {
@@ -43,6 +49,10 @@ TaskGuard* task_guard() { return the_task_guard.load(std::memory_order_acquire);
 // NOLINTNEXTLINE(bugprone-exception-escape): without memory for the error the program may end
 Completion::~Completion() {
   if (target_) fail(std::make_exception_ptr(Error("dropped its completion")));
+}
+
+void Completion::fail(std::exception_ptr error) {
+  finish(error ? std::move(error) : std::make_exception_ptr(Error("failed without saying why")));
 }
 
 void Completion::finish(std::exception_ptr error) {

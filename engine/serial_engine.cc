@@ -40,8 +40,9 @@ class SerialEngine final : public Engine, private Completion::Target {
 
   void wait(const Variable& variable) override {
     require(static_cast<bool>(variable), "an empty variable cannot be waited for");
-    wait_until_idle();
-    if (const FailurePointer failure = variable.state()->poison) detail::throw_failure(*failure);
+    FailurePointer failure;
+    wait_until_idle([&] { failure = variable.state()->poison; });
+    if (failure) detail::throw_failure(*failure);
   }
 
   void wait_unused(const Variable&) override { wait_until_idle(); }
@@ -104,6 +105,7 @@ class SerialEngine final : public Engine, private Completion::Target {
   }
 
   void run_all() {
+    std::exception_ptr thrown;  // by an observer: the tasks behind run all the same
     for (;;) {
       Task* task;
       {
@@ -111,15 +113,20 @@ class SerialEngine final : public Engine, private Completion::Target {
         if (tasks_.empty()) {
           running_ = false;
           changed_.notify_all();
-          return;
+          break;
         }
         task = &tasks_.front();
       }
-      run(*task);
+      try {
+        run(*task);
+      } catch (...) {
+        if (!thrown) thrown = std::current_exception();
+      }
       task->work.reset();
       const Lock lock(mutex_);
       tasks_.pop_front();
     }
+    if (thrown) std::rethrow_exception(thrown);
   }
 
   void run(Task& task) {
@@ -130,6 +137,8 @@ class SerialEngine final : public Engine, private Completion::Target {
         failure = poison;
     if (!failure) {
       failure = call(task);
+      const std::exception_ptr found = detail::late_failure_of([&task] { task.work.reset(); });
+      if (found && !failure) failure = detail::make_failure(task.info.name, task.id, found);
       if (failure) failures_.add(failure);
     }
     for (const Variable& variable : task.writes) variable.state()->poison = failure;
@@ -139,22 +148,24 @@ class SerialEngine final : public Engine, private Completion::Target {
   // What went wrong, or null.
   FailurePointer call(Task& task) {
     detail::InsideTask inside(this, task, true);
-    detail::Stream& stream = stream_of(task.info);
+    detail::Stream* stream = nullptr;
     const auto failed = [&task] { return detail::make_failure(task.info.name, task.id, std::current_exception()); };
     FailurePointer thrown;
     try {
-      TaskContext context{task.info.device, &stream};
+      stream = &stream_of(task.info);
+      TaskContext context{task.info.device, stream};
       task.work(context, Completion(this, &task));
       inside.check();
     } catch (...) {
       thrown = failed();
+      if (!stream) return thrown;
     }
     {
       const Lock lock(mutex_);
       changed_.wait(mutex_, [&] { return task.completed; });
     }
     try {
-      detail::runtime(task.info.device).synchronize(stream);
+      detail::runtime(task.info.device).synchronize(*stream);
     } catch (...) {
       if (!thrown) thrown = failed();
     }
@@ -177,9 +188,15 @@ class SerialEngine final : public Engine, private Completion::Target {
   }
 
   void wait_until_idle() {
+    wait_until_idle([] {});
+  }
+  // Calls look() before another task may begin.
+  template <class Look>
+  void wait_until_idle(const Look& look) {
     detail::require_outside_task(this);
     const Lock lock(mutex_);
     changed_.wait(mutex_, [this]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return !running_; });
+    look();
   }
 
   const std::uint32_t number_ = detail::new_engine_number();

@@ -6,6 +6,7 @@
 #include <paceline/error.h>
 #include <paceline/log.h>
 
+#include <exception>
 #include <utility>
 
 namespace paceline {
@@ -19,13 +20,25 @@ struct ThreadRole {
   // No limit on tasks or on their memory holds this thread back. True for threads of engines, for others while they run
   // or complete a task, and after never_hold_back_this_thread().
   bool never_held_back = false;
-  int number = 0;  // of an engine's thread; 0 for all others
+  int number = 0;                              // of an engine's thread; 0 for all others
+  std::exception_ptr* late_failure = nullptr;  // for fail_late(), while the thread destroys a closure that may call it
 };
 
 ThreadRole& thread_role();
 
 // Throws InvalidArgument on a thread that runs a task of `engine`.
 void require_outside_task(const Engine* engine);
+
+// Destroys the closure that `destroy` destroys; what that said with fail_late(), or null.
+template <class Destroy>
+std::exception_ptr late_failure_of(const Destroy& destroy) {
+  std::exception_ptr found;
+  ThreadRole& role = thread_role();
+  std::exception_ptr* const before = std::exchange(role.late_failure, &found);
+  destroy();
+  role.late_failure = before;
+  return found;
+}
 
 // The calling thread runs a task of `engine` while this lives. Task has `info`, `declares(variable)` and
 // `declarations()`.

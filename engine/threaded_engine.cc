@@ -50,10 +50,18 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
   // Tasks that were not begun never will be; waits for the others, not for long.
   void rest() {
     constexpr int kMilliseconds = 5000;
-    const Lock lock(pools_mutex_);
-    for (const auto& pool : pools_) pool->rest();
+    std::vector<WorkerPool*> pools;
+    {
+      const Lock lock(pools_mutex_);
+      resting_ = true;
+      for (const auto& pool : pools_) {
+        pool->rest();
+        pools.push_back(pool.get());
+      }
+    }
+    // Without the lock: a task that is waited for may need a new pool.
     for (int i = 0; i < kMilliseconds; ++i) {
-      if (std::none_of(pools_.begin(), pools_.end(), [](const auto& pool) { return pool->is_running(); })) return;
+      if (std::none_of(pools.begin(), pools.end(), [](WorkerPool* pool) { return pool->is_running(); })) return;
       usleep(1000);
     }
   }
@@ -195,6 +203,7 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
       settings.first_worker = workers_ + 1;
       workers_ += settings.threads;
       pool = pools_.emplace_back(new WorkerPool(*this, std::move(settings))).get();
+      if (resting_) pool->rest();
       if (io) io_pool_ = pool;
     }
     known.store(pool, std::memory_order_release);
@@ -343,8 +352,10 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
   }
 
   // `error`: what the device reported for the work that the task issued.
-  void finish_in_flight(Task* task, const std::exception_ptr& error) {
+  void finish_in_flight(Task* task, std::exception_ptr error) {
     const int thread = thread_role().number;
+    const std::exception_ptr found = late_failure_of([task] { task->destroy_closure(); });
+    if (!error) error = found;
     if (error && !task->failure) fail(*task, make_failure(task->info.name, task->id, error));
     before_finish(*task, thread);
     TaskList ready;
@@ -431,6 +442,7 @@ class ThreadedEngine final : public Engine, private TaskRunner, private Completi
   std::vector<std::unique_ptr<WorkerPool>> pools_ PACELINE_GUARDED_BY(pools_mutex_);
   WorkerPool* io_pool_ PACELINE_GUARDED_BY(pools_mutex_) = nullptr;
   int workers_ PACELINE_GUARDED_BY(pools_mutex_) = 0;
+  bool resting_ PACELINE_GUARDED_BY(pools_mutex_) = false;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <paceline/detail/array_builder.h>
 #include <paceline/detail/device_report.h>
+#include <paceline/detail/late_failure.h>
 #include <paceline/detail/run_ahead.h>
 
 namespace paceline::detail {
@@ -16,22 +17,29 @@ bool same_layout(const NDArray& a, const NDArray& b) {
          (a.strides() == b.strides() || (a.is_contiguous() && b.is_contiguous())) && is_dense(a.shape(), a.strides());
 }
 
-// Goes with a copy from a CUDA device, which is where the host sees what kernels did: when it is complete, the array
-// that it filled has the failure that they reported. A copy that was never issued leaves the report to others.
+// Goes with a copy to the host, which is where the host sees what kernels did: when the copy is complete, its task has
+// their failure, so that tasks which read the array do not run. A copy that was never issued leaves a CUDA device's
+// report to others.
 class ReportOf {
  public:
   explicit ReportOf(Device device) : device_(device) {}
   ReportOf(ReportOf&&) = default;
   void issued(std::shared_ptr<Storage> to) { to_ = std::move(to); }
+  // On a simulated device, in its stream.
+  void copied(std::exception_ptr failure) { failure_ = std::move(failure); }
   ~ReportOf() {
     if (!to_) return;
-    const std::exception_ptr report = take_report(device_);
-    if (report || to_->failure()) to_->set_failure(report);
+    if (device_.kind == DeviceKind::kCuda) {
+      failure_ = take_report(device_);
+      if (to_->failure()) to_->set_failure(nullptr);
+    }
+    if (failure_) fail_late(failure_);
   }
 
  private:
   Device device_;
   std::shared_ptr<Storage> to_;
+  std::exception_ptr failure_;
 };
 
 // The bytes of one dense array into another of the same layout, through the runtime of the accelerator among the two.
@@ -42,24 +50,27 @@ void copy_across(const NDArray& source, const NDArray& to, int priority) {
   const CopyKind kind = !into                      ? CopyKind::kDeviceToHost
                         : source.device().is_cpu() ? CopyKind::kHostToDevice
                                                    : CopyKind::kDeviceToDevice;
-  const bool reports = kind == CopyKind::kDeviceToHost && info.device.kind == DeviceKind::kCuda;
+  const bool whole = covers_storage(to);
   std::vector<Variable> reads{source.variable()};
-  if (!covers_storage(to)) reads.push_back(to.variable());
+  if (!whole) reads.push_back(to.variable());
   const Variable writes[] = {to.variable()};
   const std::int64_t new_bytes = into && to.variable().version() == 0 ? static_cast<std::int64_t>(to.bytes()) : 0;
   to.engine().push(
       info, reads, writes,
       [ahead = RunAhead(new_bytes, to.device()), source_storage = ArrayBuilder::storage(source),
        to_storage = ArrayBuilder::storage(to), from = ArrayBuilder::data(source), into = ArrayBuilder::data(to),
-       bytes = to.bytes(), kind, reports, report = ReportOf(info.device)](TaskContext& task) mutable {
+       bytes = to.bytes(), kind, whole, report = ReportOf(info.device)](TaskContext& task) mutable {
         runtime(task.device).copy(into, from, bytes, kind, *task.stream);
-        if (reports) report.issued(to_storage);
+        if (kind == CopyKind::kDeviceToHost) report.issued(to_storage);
         if (task.device.kind != DeviceKind::kSim) return;
-        task.stream->enqueue([source = source_storage.get(), to = to_storage.get()] {
-          if (source->failure() || to->failure()) to->set_failure(source->failure());
+        // The array keeps the failure too: a later copy to a simulated device is issued before this one is complete.
+        task.stream->enqueue([source = source_storage.get(), to = to_storage.get(), whole, &report] {
+          const std::exception_ptr failure = source->failure() || whole ? source->failure() : to->failure();
+          if (failure || to->failure()) to->set_failure(failure);
+          report.copied(failure);
         });
       });
-  if (!covers_storage(to)) ArrayBuilder::storage(to)->note_partial_write(Layout::of(to));
+  if (!whole) ArrayBuilder::storage(to)->note_partial_write(Layout::of(to));
 }
 
 }  // namespace

@@ -15,6 +15,8 @@
 namespace paceline::detail {
 namespace {
 
+constexpr int kMostWaits = 30;  // times `patience`: others may release for ever, and never enough
+
 // The bytes as text, such as "1.5 MB".
 std::string amount(std::size_t bytes) {
   constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};
@@ -83,13 +85,15 @@ void* MemoryPool::allocate_when_free(std::size_t rounded) {
     return runtime_.allocate(rounded, kind_, nullptr);
   } catch (const OutOfMemory&) {
   }
+  const auto deadline = std::chrono::steady_clock::now() + kMostWaits * patience_;
   for (;;) {
     const std::int64_t before = releases_.load(std::memory_order_acquire);
     trim();
     try {
       return runtime_.allocate(rounded, kind_, nullptr);
     } catch (const OutOfMemory&) {
-      if (!runtime_.asynchronous() || !releases_after(before)) throw;
+      const bool waits = runtime_.asynchronous() && std::chrono::steady_clock::now() < deadline;
+      if (!waits || !releases_after(before)) throw;
     }
   }
 }

@@ -67,7 +67,8 @@ class MemoryPool {
   void set_patience(std::chrono::milliseconds patience) { patience_ = patience; }
   // At least 64-byte aligned, never null. Where the device is full, what is cached is given back and asked for again.
   // An asynchronous device may hold blocks for work that is about to end: as long as others release some within a
-  // second (`patience`), this waits for them. An OutOfMemory says what holds the memory.
+  // second (`patience`), this waits for them, up to half a minute (30 times `patience`). An OutOfMemory says what holds
+  // the memory.
   void* allocate(std::size_t bytes);
   // `bytes` is what was asked for. May run on a thread that must not call the device, so on asynchronous devices
   // surplus blocks are given back by the next allocate().

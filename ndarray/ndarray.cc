@@ -45,8 +45,8 @@ std::pair<std::int64_t, std::int64_t> extent(std::int64_t offset, const Shape& s
   return {offset, last + 1};
 }
 
-// For messages: where arrays are guarded, also which one it is.
-std::string name(const NDArray& array) {
+// For messages: where arrays are guarded, also which one it is. Only builds that check data call it.
+[[maybe_unused]] std::string name(const NDArray& array) {
   std::string guarded;
   if constexpr (detail::kChecksAccess) guarded = detail::name_of_guarded(ArrayBuilder::data(array));
   return guarded.empty() ? array.describe() : guarded;

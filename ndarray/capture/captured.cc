@@ -2,6 +2,7 @@
 #include "capture/replay.h"
 
 #include <paceline/array_recorder.h>
+#include <paceline/detail/array_builder.h>
 
 #include <ostream>
 
@@ -76,8 +77,18 @@ std::vector<NDArray> Captured::operator()(const std::vector<NDArray>& inputs) {
     std::vector<NDArray> results = impl_->function(own);
     std::vector<detail::Operand> places;
     detail::Program program = recording.finish(results, places);
+    const auto writes = [&](std::size_t block) { return program.writes(static_cast<int>(block)); };
     for (std::size_t i = 0; i < inputs.size(); ++i)
-      if (program.writes(static_cast<int>(i))) inputs[i].copy_from(own[i]);
+      for (std::size_t b = 0; b < program.blocks.size(); ++b)
+        if (program.blocks[b].fixed == ArrayBuilder::storage(inputs[i]) && (writes(i) || writes(b)))
+          recording.refuse("it changes an array that it gets as an input and also takes from elsewhere");
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (writes(i)) inputs[i].copy_from(own[i]);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const detail::Block& block = program.blocks[static_cast<std::size_t>(places[i].block)];
+      if (block.kind == detail::Block::Kind::kInput)
+        results[i] = places[i].of(inputs[static_cast<std::size_t>(block.index)]);
+    }
     detail::plan(program);
     // A replay keeps its intermediate arrays in one block. It does not use the blocks that eager calls have freed.
     detail::memory_pool(signature.device).trim();
@@ -85,8 +96,10 @@ std::vector<NDArray> Captured::operator()(const std::vector<NDArray>& inputs) {
     impl_->newest = known.replay->report();
     return results;
   }
+  std::vector<NDArray> results = impl_->function(inputs);
+  // Not where it throws: it may not have come to its weights.
   if (static_cast<int>(impl_->known.size()) < impl_->most_plans) impl_->known.push_back({signature, nullptr});
-  return impl_->function(inputs);
+  return results;
 }
 
 std::ostream& operator<<(std::ostream& out, const CapturePlan& plan) {

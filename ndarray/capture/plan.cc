@@ -1,6 +1,8 @@
 #include "capture/program.h"
 #include "copy.h"
 
+#include <paceline/detail/array_builder.h>
+
 #include <algorithm>
 #include <set>
 
@@ -73,6 +75,11 @@ bool continues(const Program& program, const Chain& chain, const KernelCall& nex
 }
 
 }  // namespace
+
+NDArray Operand::of(const NDArray& array) const {
+  const std::size_t first = offset + static_cast<std::size_t>(ArrayBuilder::offset(array)) * size_of(array.dtype());
+  return ArrayBuilder::view(array, static_cast<std::int64_t>(first / size_of(dtype)), shape, strides, dtype);
+}
 
 bool KernelCall::reads(int block) const {
   return touches(inputs, block) ||

@@ -35,6 +35,8 @@ struct Operand {
   bool whole;  // every byte of its block
 
   bool dense() const { return strides == row_major(shape); }
+  // The array that lies there where `array` is the block.
+  NDArray of(const NDArray& array) const;
 };
 
 struct KernelCall {

@@ -1,5 +1,7 @@
 #include "capture/replay.h"
 
+#include "launch.h"
+
 #include <paceline/detail/array_builder.h>
 #include <paceline/detail/elementwise.h>
 #include <paceline/detail/run_ahead.h>
@@ -144,6 +146,11 @@ const std::shared_ptr<Storage>& Replay::storage(int index, const Arrays& arrays)
   return block.kind == Block::Kind::kFixed ? block.fixed : ArrayBuilder::storage(arrays.of(block));
 }
 
+bool Replay::is_part(int index, const Arrays& arrays) const {
+  const Block& block = program_.blocks[static_cast<std::size_t>(index)];
+  return block.kind == Block::Kind::kInput && !covers_storage(arrays.of(block));
+}
+
 bool Replay::takes(const std::vector<NDArray>& inputs) const {
   return std::none_of(inputs.begin(), inputs.end(), [&](const NDArray& input) {
     return std::any_of(program_.blocks.begin(), program_.blocks.end(),
@@ -165,11 +172,7 @@ std::vector<NDArray> Replay::run(const std::vector<NDArray>& inputs) {
       results.push_back(fixed_results_[i]);
       continue;
     }
-    const NDArray& base = arrays->of(block);
-    const std::size_t first =
-        place.offset + static_cast<std::size_t>(ArrayBuilder::offset(base)) * size_of(base.dtype());
-    results.push_back(ArrayBuilder::view(base, static_cast<std::int64_t>(first / size_of(place.dtype)), place.shape,
-                                         place.strides, place.dtype));
+    results.push_back(place.of(arrays->of(block)));
   }
   return results;
 }
@@ -177,7 +180,10 @@ std::vector<NDArray> Replay::run(const std::vector<NDArray>& inputs) {
 void Replay::push(Part& part, bool first, const std::shared_ptr<const Arrays>& arrays) {
   std::vector<Variable> reads, writes;
   for (const int block : part.reads) reads.push_back(storage(block, *arrays)->variable());
-  for (const int block : part.writes) writes.push_back(storage(block, *arrays)->variable());
+  for (const int block : part.writes) {
+    writes.push_back(storage(block, *arrays)->variable());
+    if (is_part(block, *arrays)) reads.push_back(writes.back());
+  }
   reads.push_back(constants_.variable());
   if (!first) reads.push_back(arena_.variable());
   writes.push_back(arena_.variable());
@@ -205,6 +211,8 @@ void Replay::push(Part& part, bool first, const std::shared_ptr<const Arrays>& a
 
 void Replay::execute(Part& part, bool first, const Arrays& arrays, Stream* stream) {
   for (const int block : part.reads) storage(block, arrays)->throw_failure();
+  for (const int block : part.writes)
+    if (is_part(block, arrays)) storage(block, arrays)->throw_failure();
   if (!first) ArrayBuilder::storage(arena_)->throw_failure();
   for (const Moving& moving : part.moving)
     tensors_[moving.call][moving.tensor].data =

@@ -59,6 +59,8 @@ class Replay : public std::enable_shared_from_this<Replay> {
   // the oldest one.
   std::shared_ptr<const std::vector<NDArray>> outputs();
   const std::shared_ptr<Storage>& storage(int block, const Arrays& arrays) const;
+  // Is there more in the block's memory than the block? Then writing it leaves failures of the rest as they were.
+  bool is_part(int block, const Arrays& arrays) const;
   void push(Part& part, bool first, const std::shared_ptr<const Arrays>& arrays);
   // `stream`: of a CUDA device; null where the work is done at once.
   void execute(Part& part, bool first, const Arrays& arrays, Stream* stream);

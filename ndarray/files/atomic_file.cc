@@ -39,6 +39,7 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
     file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, exists ? old.st_mode & 0777 : 0666);
   } while (file_ < 0 && errno == EEXIST);
   if (file_ < 0) fail("create");
+  if (exists) ::fchmod(file_, old.st_mode & 0777);  // open() heeds the umask
 }
 
 AtomicFile::~AtomicFile() {

@@ -46,7 +46,7 @@ void write_block(AtomicFile& file, const NDArray& array, std::uint32_t version) 
   file.write_value(static_cast<std::int32_t>(array.dtype()));
   const NDArray host = array.contiguous().to(Device());
   host.wait();
-  file.write(host.data(), host.bytes());
+  file.write(host.const_data(), host.bytes());
 }
 
 // False where the block holds no array.

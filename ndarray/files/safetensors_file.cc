@@ -97,7 +97,7 @@ std::string digits(std::uint32_t checksum) {
 }
 
 std::string checksum_of(const NDArray& host) {
-  return digits(crc32c({static_cast<const char*>(host.data()), host.bytes()}));
+  return digits(crc32c({static_cast<const char*>(host.const_data()), host.bytes()}));
 }
 
 // The entry of the header's metadata for a checksum that is not known yet.
@@ -202,7 +202,7 @@ void save_safetensors(const std::string& path, const NamedArrays& arrays,
     const NDArray host = order[i]->second.contiguous().to(Device());
     host.wait();
     text.replace(checksums[i], kNoChecksum.size(), checksum_of(host));
-    file.write(host.data(), host.bytes());
+    file.write(host.const_data(), host.bytes());
   }
   text.replace(kHeaderStart.size(), kNoChecksum.size(), digits(crc32c(text)));
   file.overwrite(sizeof(std::uint64_t), text);

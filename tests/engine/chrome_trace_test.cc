@@ -2,6 +2,7 @@
 #include <paceline/engine_observer.h>
 #include <paceline/error.h>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -70,9 +71,25 @@ TEST(ChromeTrace, TakesNamesThatAreNotUtf8) {
   EXPECT_EQ(nlohmann::json::parse(std::ifstream(path)).at("traceEvents").size(), 3u);
 }
 
+TEST(ChromeTrace, MayBeFlushedByTwoThreads) {
+  const std::string path = testing::TempDir() + "/paceline_flushed_trace.json";
+  const auto engine = make_serial_engine();
+  const auto trace = make_chrome_trace(path);
+  engine->add_observer(trace);
+  for (int round = 0; round < 100; ++round) {
+    std::thread other([&] { trace->flush(); });
+    engine->push({"one more task"}, {}, {}, [](TaskContext&) {});
+    trace->flush();
+    other.join();
+    EXPECT_TRUE(nlohmann::json::accept(std::ifstream(path))) << "round " << round;
+  }
+}
+
 TEST(ChromeTrace, SaysWhereItCannotWrite) {
   const auto trace = make_chrome_trace("/no/such/folder/trace.json");
-  EXPECT_THROW(trace->flush(), IoError);
+  EXPECT_THAT(
+      [&] { trace->flush(); },
+      testing::ThrowsMessage<IoError>(testing::HasSubstr("/no/such/folder/trace.json: No such file or directory")));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <paceline/cores.h>
 #include <paceline/detail/device_runtime.h>
+#include <paceline/detail/late_failure.h>
 #include <paceline/detail/simulated_runtime.h>
 #include <paceline/engine_observer.h>
 #include <paceline/error.h>
@@ -13,6 +14,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <latch>
 #include <numeric>
 #include <random>
@@ -469,9 +471,96 @@ TEST(ThreadedEngine, CopiesGoThroughDevicesInOrder) {
   EXPECT_EQ(detail::simulated_bytes_in_use(), in_use);
 }
 
+// The closure is destroyed when the device is done.
+TEST(ThreadedEngine, AClosureMayFailItsTaskWhenItsDeviceIsDone) {
+  struct Fails {
+    bool issued = false;
+    Fails() = default;
+    Fails(Fails&& other) noexcept : issued(std::exchange(other.issued, false)) {}
+    ~Fails() {
+      if (issued) detail::fail_late(std::make_exception_ptr(IoError("wrong")));
+    }
+  };
+  for (const auto& engine : {make_serial_engine(), make_threaded_engine()}) {
+    const Variable written = engine->new_variable(), behind = engine->new_variable();
+    bool ran = false;
+    engine->push({"late", Device("sim:0")}, {}, {{written}},
+                 [fails = Fails()](TaskContext&) mutable { fails.issued = true; });
+    engine->push({"host"}, {{written}}, {{behind}}, [&](TaskContext&) { ran = true; });
+    EXPECT_THAT([&] { engine->wait(behind); }, testing::ThrowsMessage<IoError>("[late] wrong"));
+    EXPECT_FALSE(ran);
+    EXPECT_THROW(engine->wait(written), IoError);
+    engine->push({"overwrite"}, {}, {{written}}, [](TaskContext&) {});
+    engine->wait(written);
+    engine->wait_all();
+  }
+}
+
+TEST(Engines, ACompletionThatFailsWithoutAnErrorFailsAllTheSame) {
+  for (const auto& engine : {make_serial_engine(), make_threaded_engine()}) {
+    const Variable variable = engine->new_variable();
+    engine->push_async({"silent"}, {}, {{variable}},
+                       [](TaskContext&, Completion completion) { completion.fail(nullptr); });
+    EXPECT_THAT([&] { engine->wait(variable); }, testing::ThrowsMessage<Error>(testing::HasSubstr("without saying")));
+  }
+}
+
+// ---- the serial engine
+
+class ThrowsOnce final : public EngineObserver {
+ public:
+  void on_start(const TaskEvent&) override {
+    if (!std::exchange(thrown_, true)) throw Error("planted");
+  }
+  void on_finish(const TaskEvent&) override {}
+
+ private:
+  bool thrown_ = false;
+};
+
+TEST(SerialEngine, GoesOnAfterAnObserverThatThrows) {
+  const auto engine = make_serial_engine();
+  engine->add_observer(std::make_shared<ThrowsOnce>());
+  EXPECT_THROW(engine->push({"observed"}, {}, {}, [](TaskContext&) {}), Error);
+  std::promise<void> waited;
+  std::thread other([&] {
+    engine->wait_all();
+    waited.set_value();
+  });
+  ASSERT_EQ(waited.get_future().wait_for(60s), std::future_status::ready);
+  other.join();
+  bool ran = false;
+  engine->push({"next"}, {}, {}, [&](TaskContext&) { ran = true; });
+  EXPECT_TRUE(ran);
+}
+
+// For ThreadSanitizer.
+TEST(SerialEngine, OneThreadMayWaitWhileAnotherPushes) {
+  constexpr int kTasks = 1000;
+  const auto engine = make_serial_engine();
+  const Variable variable = engine->new_variable();
+  std::thread other([&] {
+    for (int i = 0; i < kTasks; ++i)
+      engine->push({"fail"}, {}, {{variable}}, [](TaskContext&) { throw Error("planted"); });
+  });
+  int failed = 0;
+  while (failed < kTasks) {
+    try {
+      engine->wait(variable);
+    } catch (const Error&) {
+      ++failed;
+    }
+  }
+  other.join();
+  try {
+    engine->wait_all();     // or the engine would log those that no wait has met
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): there may be none
+  }
+}
+
 // ---- the end of the program
 
-std::atomic<bool> torn_down = false;
+std::atomic<bool> ending = false, torn_down = false;
 
 // What a library destroys at the end, and tasks use.
 struct Library {
@@ -504,6 +593,28 @@ constexpr unsigned kSecondsToEnd = 4;
   std::exit(4);
 }
 
+// A lane that is new when the engine rests gets its threads, and they begin nothing.
+[[noreturn]] void end_amid_a_task_that_needs_another_lane() {
+  static const Library library;
+  static std::latch started{1};
+  Engine& engine = default_engine();
+  std::atexit([] { ending = true; });
+  engine.push({"needs another lane"}, {}, {}, [&engine](TaskContext&) {
+    started.count_down();
+    while (!ending) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the engine is told to rest meanwhile
+    engine.push({"in another lane", {}, Lane::kCommunication}, {}, {}, [](TaskContext&) {
+      for (int i = 0; i < 100; ++i) {
+        if (torn_down) std::_Exit(1);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+  });
+  started.wait();
+  alarm(kSecondsToEnd);
+  std::exit(4);
+}
+
 // A child that was forked amid a task has that task's state and none of the engine's threads: it must not wait for
 // them.
 [[noreturn]] void fork_amid_a_task() {
@@ -526,6 +637,11 @@ constexpr unsigned kSecondsToEnd = 4;
 TEST(EndOfTheProgram, AForkedChildDoesNotWaitForItsParentsTasks) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(fork_amid_a_task(), testing::ExitedWithCode(6), "");
+}
+
+TEST(EndOfTheProgram, DoesNotWaitForATaskThatNeedsAnotherLane) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(end_amid_a_task_that_needs_another_lane(), testing::ExitedWithCode(4), "");
 }
 
 TEST(EndOfTheProgram, NoTaskRunsOnceLibrariesAreTornDown) {

@@ -245,6 +245,26 @@ TEST(LocalStore, AFailedGradientLeavesSharedWeightsAndOtherKeysAlone) {
   store->finish();
 }
 
+TEST(LocalStore, AGradientWhoseKernelFailedOnItsDeviceLeavesTheWeightsAlone) {
+  for (const auto& engine : {make_serial_engine(), make_threaded_engine()}) {
+    const auto store = store_of("local", *engine);
+    const auto on = [&](Device device, double value) {
+      return NDArray::full(Shape{4}, value, DType::kFloat32, device, *engine);
+    };
+    store->init({{"w", on({}, 0)}});
+    store->set_optimizer(optim::SGD{.lr = 1});
+    const NDArray failed = on(Device("sim:0"), 5), out = on({}, 7);
+    launch_host("broken", {}, std::span(&failed, 1), [](auto&&...) { throw IoError("planted"); });
+    store->push("w", failed);
+    store->pull("w", out);
+    EXPECT_THROW(out.wait(), IoError);
+    store->push("w", on(Device("sim:0"), 1));
+    store->pull("w", out);
+    EXPECT_EQ(out.to_vector<float>(), std::vector<float>(4, -1));
+    store->finish();
+  }
+}
+
 TEST(LocalStore, EveryOutputOfACallHoldsTheWeightsAfterIt) {
   for (const auto& engine : {make_serial_engine(), make_threaded_engine()}) {
     const auto store = store_of("local", *engine);

@@ -1,5 +1,8 @@
 // Wrong declarations, planted: the checking build names the task and the array. Right programs pass: all other suites.
 
+#include "storage.h"
+
+#include <paceline/detail/array_builder.h>
 #include <paceline/detail/declared.h>
 #include <paceline/error.h>
 #include <paceline/kernel.h>
@@ -196,6 +199,14 @@ TEST_P(AccessTest, WhatIsDeclaredMayBeTouched) {
   EXPECT_EQ(values[1], 3);
   victim_.data_as<float>()[0] = 7;
   EXPECT_EQ(victim_.to_vector<float>()[0], 7) << "outside tasks, after a wait, the program may write";
+}
+
+TEST_P(AccessTest, SavingAnArrayIsNoWrite) {
+  const std::string path = testing::TempDir() + "/paceline_saved_" + (serial() ? "serial" : "threaded");
+  const std::uint64_t writes = ArrayBuilder::storage(victim_)->writes();
+  save_params(path, {{"victim", victim_}});
+  save_safetensors(path, {{"victim", victim_}});
+  EXPECT_EQ(ArrayBuilder::storage(victim_)->writes(), writes);
 }
 
 TEST_P(AccessTest, NewMemoryIsNotZero) {

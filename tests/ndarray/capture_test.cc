@@ -3,6 +3,7 @@
 
 #include <paceline/capture.h>
 #include <paceline/detail/array_builder.h>
+#include <paceline/error.h>
 #include <paceline/kernel.h>
 
 #include <gmock/gmock.h>
@@ -11,6 +12,7 @@
 #include <atomic>
 #include <set>
 #include <thread>
+#include <utility>
 
 namespace paceline::test {
 namespace {
@@ -136,6 +138,73 @@ TEST_P(CaptureTest, PartsOfWhatIsTakenFromElsewhereAreWritten) {
     EXPECT_THAT(fixed.to_vector<float>(), testing::ElementsAre(2 * n, 3 * n, 0, n));
     ASSERT_FALSE(results[1].is_none()) << "call " << call;
     EXPECT_EQ(results[1].data(), fixed.data());
+  }
+}
+
+TEST_P(CaptureTest, AReplayDoesNotHealTheRestOfAnArray) {
+  if (!on_host()) GTEST_SKIP() << "CUDA kernels do not throw";
+  Captured captured([](const Arrays& in) {
+    in[0].fill(7);
+    return Arrays{};
+  });
+  for (int call = 0; call < 2; ++call) captured({count({4})});
+  const NDArray both = count({2, 4});
+  launch_host("broken", {}, std::span(&both, 1), [](auto&&...) { throw IoError("planted"); });
+  captured({both.at(0)});
+  EXPECT_THROW(both.at(1).wait(), IoError);
+  both.fill(1);
+  captured({both.at(0)});
+  EXPECT_THAT(both.to_vector<float>(), testing::ElementsAre(7, 7, 7, 7, 1, 1, 1, 1));
+}
+
+TEST_P(CaptureTest, ACallThatThrowsIsNotTheFirst) {
+  NDArray weight;
+  bool throws = true;
+  Captured captured([&](const Arrays& in) {
+    if (std::exchange(throws, false)) throw IoError("planted");
+    if (weight.is_none()) weight = NDArray::full(in[0].shape(), 0, in[0].dtype(), device(), engine());
+    kernels::add(weight, in[0], weight);
+    return Arrays{weight.clone()};
+  });
+  const NDArray one = NDArray::full({4}, 1, DType::kFloat32, device(), engine());
+  EXPECT_THROW(captured({one}), IoError);
+  for (int call = 1; call <= 4; ++call)
+    EXPECT_EQ(captured({one})[0].to_vector<float>(), std::vector<float>(4, static_cast<float>(call)));
+}
+
+TEST_P(CaptureTest, AnInputThatTheFunctionAlsoTakesFromElsewhereIsNotedWhereNothingChangesIt) {
+  const NDArray weight = NDArray::full({4}, 1, DType::kFloat32, device(), engine());
+  for (const bool changes_weight : {true, false}) {
+    Captured captured([&](const Arrays& in) {
+      const NDArray changed = changes_weight ? weight : in[0];
+      kernels::scale(2, changed);
+      return Arrays{weight.clone()};
+    });
+    captured({weight});
+    EXPECT_THROW(captured({weight}), InvalidArgument);
+  }
+  weight.fill(3);
+  Captured reads([&](const Arrays& in) {
+    const NDArray out = like(in[0]);
+    kernels::add(weight, in[0], out);
+    return Arrays{out};
+  });
+  for (int call = 0; call < 4; ++call)
+    EXPECT_EQ(reads({weight})[0].to_vector<float>(), std::vector<float>(4, 6)) << "call " << call;
+}
+
+TEST_P(CaptureTest, AResultThatIsAViewOfAnInputIsOneInEveryCall) {
+  Captured captured([](const Arrays& in) {
+    kernels::scale(2, in[0]);
+    return Arrays{in[0].at(1)};
+  });
+  const NDArray whole = count({3, 2, 2});
+  for (int call = 0; call < 4; ++call) {
+    const NDArray x = whole.at(1), result = captured({x})[0];
+    EXPECT_TRUE(result.shares_memory_with(x)) << "call " << call;
+    x.fill(call);
+    EXPECT_EQ(result.to_vector<float>(), std::vector<float>(2, static_cast<float>(call)));
+    EXPECT_EQ(result.data(), x.at(1).data());
   }
 }
 

@@ -18,15 +18,15 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 // Writes where there is no memory.
-void push_fault(Device device) {
+void push_fault(Device device, Engine& engine = default_engine()) {
   if (cuda_emulation::fail_device) {
     constexpr auto kIllegalAddress = static_cast<cudaError_t>(700);
-    default_engine().push({"fault", device}, {}, {},
-                          [](TaskContext& task) { cuda_emulation::fail_device(task.device.index, kIllegalAddress); });
+    engine.push({"fault", device}, {}, {},
+                [](TaskContext& task) { cuda_emulation::fail_device(task.device.index, kIllegalAddress); });
     return;
   }
   void* const nowhere = reinterpret_cast<void*>(std::uintptr_t{256});  // no process has memory on its first page
-  ArrayBuilder::wrap(nowhere, {1024}, DType::kFloat32, device, nullptr).fill(1);
+  ArrayBuilder::wrap(nowhere, {1024}, DType::kFloat32, device, nullptr, engine).fill(1);
 }
 
 std::string error_at(const NDArray& array) {
@@ -62,6 +62,18 @@ TEST(DeviceFault, NamesATaskAndLeavesTheOtherDevicesAlone) {
     kernels::scale(2, x);
     EXPECT_EQ(x.to_vector<float>(), std::vector<float>(1000, 6)) << other.name();
   }
+}
+
+TEST(DeviceFault, FailsTheFirstTaskOfALaneInTheSerialEngineToo) {
+  if (device_count(DeviceKind::kCuda) == 0) GTEST_SKIP() << "no CUDA device here";
+  const Device device("cuda:0");
+  const auto engine = make_serial_engine();
+  const Variable first = engine->new_variable(), other = engine->new_variable();
+  push_fault(device, *engine);
+  engine->push({"first of its lane", device, Lane::kCopyIn}, {}, {{first}}, [](TaskContext&) {});
+  EXPECT_THROW(engine->wait(first), DeviceError);
+  engine->push({"host"}, {}, {{other}}, [](TaskContext&) {});
+  engine->wait(other);
 }
 
 TEST(DeviceFault, IsOneForALibraryToo) {

@@ -40,6 +40,22 @@ TEST(DeviceReport, IsTakenOnceAndOnlyWhenItIsComplete) {
   EXPECT_THAT([] { rethrow(detail::take_report(Device())); }, ThrowsMessage<InvalidArgument>(HasSubstr("0.5")));
 }
 
+TEST(DeviceReport, TasksThatReadTheCopyDoNotRun) {
+  if (device_count(DeviceKind::kCuda) == 0) GTEST_SKIP() << "no CUDA device here";
+  const Device device("cuda:0");
+  const NDArray table = NDArray::zeros({4, 2}, DType::kFloat32, device);
+  scatter_add(table, {NDArray::full({1}, 9, DType::kInt64, device), NDArray::full({1, 2}, 1, DType::kFloat32, device),
+                      table.shape()});
+  const NDArray host = table.to(Device());
+  const Variable read = default_engine().new_variable();
+  bool ran = false;
+  default_engine().push({"raw"}, std::array{host.variable()}, std::array{read}, [&](TaskContext&) { ran = true; });
+  EXPECT_THAT([&] { default_engine().wait(read); }, ThrowsMessage<InvalidArgument>(HasSubstr("row 9")));
+  EXPECT_FALSE(ran);
+  host.fill(1);
+  EXPECT_EQ(host.to_vector<float>(), std::vector<float>(8, 1));
+}
+
 TEST(DeviceReport, ACopyThatNeverRanLeavesItToOthers) {
   if (device_count(DeviceKind::kCuda) == 0) GTEST_SKIP() << "no CUDA device here";
   const Device device("cuda:0");

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -110,8 +111,8 @@ TEST_F(FilesTest, ReadsEveryVersionOfParams) {
   const char* const blocks[] = {
       "c8 fa 93 f9 01 00 00 00 02 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 00 00 80 3f 00 00 00 40",
       "01 00 00 00 02 00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 00 00 80 3f 00 00 00 40",
-      "c9 fa 93 f9 00 00 00 00 01 00 00 00 02 00 00 00 00 00 00 00 02 00 00 00 03 00 00 00 00 00 00 00 "
-      "00 00 80 3f 00 00 00 40"};
+      ("c9 fa 93 f9 00 00 00 00 01 00 00 00 02 00 00 00 00 00 00 00 02 00 00 00 03 00 00 00 00 00 00 00 "
+       "00 00 80 3f 00 00 00 40")};
   for (const char* block : blocks) {
     const NamedArrays loaded = load_params(write(list_of(from_hex(block))));
     ASSERT_EQ(loaded.size(), 1u);
@@ -140,8 +141,7 @@ NamedArrays one_of_each() {
 void expect_same(const NamedArrays& loaded, const NamedArrays& expected) {
   ASSERT_EQ(loaded.size(), expected.size());
   for (const auto& [name, array] : expected) {
-    const auto found =
-        std::find_if(loaded.begin(), loaded.end(), [&](const auto& entry) { return entry.first == name; });
+    const auto found = std::ranges::find(loaded, name, &std::pair<std::string, NDArray>::first);
     ASSERT_NE(found, loaded.end()) << name;
     EXPECT_EQ(found->second.dtype(), array.dtype());
     EXPECT_EQ(found->second.shape(), array.shape());
@@ -386,6 +386,17 @@ TEST_F(FilesTest, AFailureBeforeTheEndLeavesTheOldFile) {
   EXPECT_EQ(read(path()), "new");
   EXPECT_EQ(std::filesystem::status(path()).permissions(),
             std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+}
+
+TEST_F(FilesTest, ANewFileHasThePermissionsOfTheOldOneWhateverTheUmask) {
+  write("old");
+  constexpr auto kShared = static_cast<std::filesystem::perms>(0664);
+  std::filesystem::permissions(path(), kShared);
+  const mode_t before = ::umask(022);
+  detail::AtomicFile::write_text(path(), "new");
+  ::umask(before);
+  EXPECT_EQ(read(path()), "new");
+  EXPECT_EQ(std::filesystem::status(path()).permissions(), kShared);
 }
 
 // A daemon may have closed its standard input: the next file is number 0.

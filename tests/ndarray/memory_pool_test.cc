@@ -40,7 +40,7 @@ class CountingRuntime final : public DeviceRuntime {
   void when_done(Stream&, std::function<void(std::exception_ptr)>) override {}
   void synchronize(Stream&) override {}
 
-  std::int64_t held_ = 0;
+  std::atomic<std::int64_t> held_ = 0;
   std::int64_t limit_ = std::int64_t{1} << 40;
   bool asynchronous_ = false;
   std::atomic<int> refusals_ = 0;
@@ -140,6 +140,26 @@ TEST(MemoryPoolTest, AFullAsynchronousDeviceIsWaitedFor) {
   others.join();
   pool.release(all, 4 * kMegabyte);
   EXPECT_EQ(pool.statistics().bytes_in_use, 0);
+}
+
+TEST(MemoryPoolTest, WhatNeverFitsIsRefusedThoughOthersRelease) {
+  CountingRuntime runtime;
+  runtime.limit_ = 4 * kMegabyte;
+  runtime.asynchronous_ = true;
+  MemoryPool pool(runtime, MemoryKind::kNormal);
+  pool.set_patience(std::chrono::milliseconds(10));
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  std::atomic<bool> refused = false, gave_up = false;
+  std::thread others([&] {
+    while (!refused && !gave_up) {
+      pool.release(pool.allocate(64), 64);
+      gave_up = std::chrono::steady_clock::now() > deadline;
+    }
+  });
+  EXPECT_THROW(pool.allocate(8 * kMegabyte), OutOfMemory);
+  refused = true;
+  others.join();
+  EXPECT_FALSE(gave_up);
 }
 
 TEST(MemoryPoolTest, SaysWhatHoldsTheMemoryOfAFullDevice) {

@@ -96,8 +96,8 @@ class Completion {
 
   // The task succeeded.
   void done() { finish(nullptr); }
-  // The task failed with `error`, which poisons what it writes.
-  void fail(std::exception_ptr error) { finish(std::move(error)); }
+  // The task failed with `error`, which poisons what it writes. A null `error` stands for an Error that says no more.
+  void fail(std::exception_ptr error);
 
  private:
   void finish(std::exception_ptr error);

@@ -60,10 +60,12 @@ class Captured {
   Captured(Captured&&) noexcept;
   Captured& operator=(Captured&&) noexcept;
 
-  // Of the calls with one combination of inputs, the first is eager: layers create their weights in it. The second is
-  // noted, later ones are replayed. Inputs must be contiguous. A call stays eager inside a Tape, which could not see
-  // the operators otherwise, and where inputs share memory with each other or with arrays from elsewhere. Throws what
-  // the function throws, and InvalidArgument where the second call cannot be noted.
+  // Of the calls with one combination of inputs, the first that does not throw is eager: layers create their weights in
+  // it. The next is noted, later ones are replayed. Inputs must be contiguous. A call stays eager inside a Tape, which
+  // could not see the operators otherwise, and where inputs share memory with each other. So does one that would be
+  // replayed where inputs share memory with arrays from elsewhere. Throws what the function throws. Throws
+  // InvalidArgument where a call cannot be noted, also if the function changes memory that an input shares with an
+  // array from elsewhere.
   std::vector<NDArray> operator()(const std::vector<NDArray>& inputs);
 
   // The newest plan; all zero before there is one.
