@@ -1,5 +1,6 @@
 #include <paceline/csv.h>
 
+#include <paceline/detail/remote.h>
 #include <paceline/error.h>
 
 #include <utility>
@@ -33,16 +34,17 @@ bool is_delimiter(char c) { return c != '\n' && c != '\r' && c != 0; }
 
 struct CsvIterator::State {
   State(const std::string& path, const CsvIteratorOptions& options) {
-    require(is_delimiter(options.delimiter) && options.delimiter != options.quote, "the delimiter of ", path,
-            " cannot be an end of line, or the quote");
-    require(options.quote != '\n' && options.quote != '\r', "the quote of ", path, " cannot be an end of line");
+    require(is_delimiter(options.delimiter) && options.delimiter != options.quote, "the delimiter of ",
+            detail::shown(path), " cannot be an end of line, or the quote");
+    require(options.quote != '\n' && options.quote != '\r', "the quote of ", detail::shown(path),
+            " cannot be an end of line");
     file = std::make_shared<io::RowFile>(path, io::RowFormat{.quote = options.quote}, options.header,
                                          options.decode_threads);
-    require(file->rows() > 0, path, " holds no rows", options.header ? " behind its header" : "");
+    require(file->rows() > 0, file->path(), " holds no rows", options.header ? " behind its header" : "");
     try {
       columns = io::fields_of(file->first_row(), options.delimiter, options.quote);
     } catch (const Corrupt& error) {
-      throw Corrupt(str(path, ": its first row ", error.what()));
+      throw Corrupt(str(file->path(), ": its first row ", error.what()));
     }
     std::shared_ptr<io::CsvLayout> layout;
     try {
@@ -50,7 +52,7 @@ struct CsvIterator::State {
           std::make_shared<io::CsvLayout>(arrays_of(options), options.header ? columns : std::vector<std::string>(),
                                           columns.size(), io::CsvLayout::Format{options.delimiter, options.quote});
     } catch (const InvalidArgument& error) {
-      throw InvalidArgument(str(path, ": ", error.what()));
+      throw InvalidArgument(str(file->path(), ": ", error.what()));
     }
     io::require_distinct(layout->arrays(), "a CsvIterator");
     if (options.arrays.empty() && options.class_labels) layout->require_class_labels();

@@ -13,8 +13,8 @@
 namespace paceline {
 namespace {
 
-// What the manifests among the sources say that records cannot: the decoder and its labels, the names of the classes,
-// and the order. Throws InvalidArgument where they contradict each other.
+// What the manifests among the sources say that records cannot: the decoder and its labels, the columns, the names of
+// the classes, and the order. Throws InvalidArgument where they contradict each other.
 Manifest said_by(const std::vector<std::string>& sources) {
   Manifest manifest;
   std::string first, without;  // the first source with a manifest, and a source without one
@@ -33,6 +33,10 @@ Manifest said_by(const std::vector<std::string>& sources) {
             ": their decoders differ");
     require(manifest.decoder.name.empty() || of_source.class_labels == manifest.class_labels, source,
             " holds other labels than ", first, ": only one of them has class numbers");
+    if (!manifest.columns_crc32c) manifest.columns_crc32c = of_source.columns_crc32c;
+    require(!of_source.columns_crc32c || of_source.columns_crc32c == manifest.columns_crc32c, source,
+            " has other columns or categories than the sources before it; convert it with `to_rec --schema` and the "
+            ".schema.json of one of them");
     if (manifest.labels.empty()) manifest.labels = of_source.labels;
     require(of_source.labels.empty() || of_source.labels == manifest.labels, source,
             " names other classes than the sources before it");

@@ -4,11 +4,12 @@
 #include <paceline/detail/in_parallel.h>
 #include <paceline/error.h>
 #include <paceline/image.h>
+#include <paceline/number.h>
 
 #include <filesystem>
 
 #include "file.h"
-#include "text_numbers.h"
+#include "shard_writer.h"
 #include "work_progress.h"
 
 namespace paceline {
@@ -40,7 +41,7 @@ struct Extraction {
       const std::string file = std::string(name) + extension_of(codec.header(parts.image()).encoding);
       write_bytes(folder / file, parts.image());
       lines += std::to_string(number);
-      for (int i = 0; i < parts.label_count(); ++i) lines += '\t' + io::exact_text(parts.label(i));
+      for (int i = 0; i < parts.label_count(); ++i) lines += '\t' + exact_text(parts.label(i));
       lines += '\t' + file + '\n';
       ++images;
     } catch (const Corrupt&) {
@@ -59,9 +60,9 @@ ExtractReport extract_records(const std::string& source, const std::string& fold
     files.push_back(std::make_unique<RecordFile>(path));
     starts.push_back(starts.back() + files.back()->size());
   }
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) io::throw_io_error("create the folder", folder, error.value());
+  ExtractReport report;
+  report.list = (fs::path(folder) / "extracted.lst").string();
+  io::create_folder_of(report.list);
   require(fs::is_empty(folder), "the folder ", folder, " is not empty");
   std::vector<Extraction> parts(files.size());
   detail::in_parallel(files.size(), work.threads, [&](std::size_t i) {
@@ -75,8 +76,6 @@ ExtractReport extract_records(const std::string& source, const std::string& fold
     }
     progress.finish();
   });
-  ExtractReport report;
-  report.list = (fs::path(folder) / "extracted.lst").string();
   std::string lines;
   for (const Extraction& part : parts) {
     lines += part.lines;

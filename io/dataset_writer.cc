@@ -36,7 +36,10 @@ DatasetWriter::DatasetWriter(const std::string& prefix, int shards) : state_(std
 DatasetWriter::~DatasetWriter() = default;
 
 void DatasetWriter::write(int shard, std::int64_t key, std::string_view record) {
-  state_->shards.at(static_cast<std::size_t>(shard))->write(key, record);
+  const std::size_t shards = state_->shards.size();
+  require(shard >= 0 && static_cast<std::size_t>(shard) < shards, "there is no shard ", shard, "; the data set has ",
+          shards, ", from 0");
+  state_->shards[static_cast<std::size_t>(shard)]->write(key, record);
 }
 
 std::string DatasetWriter::finish(Manifest manifest) {

@@ -2,6 +2,7 @@
 
 #include <paceline/crc32c.h>
 #include <paceline/error.h>
+#include <paceline/number.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -151,7 +152,7 @@ std::string Order::text() const {
   if (options_.virtual_nodes > 0) text += str(" virtual_nodes=", options_.virtual_nodes);
   if (grain_ > 0) text += str(by_steps() ? " global_batch=" : " batch=", grain_);
   text += sampling_text_;
-  for (const auto& [shard, weight] : options_.mixture) text += str(" weight=", weight);
+  for (const auto& [shard, weight] : options_.mixture) text += " weight=" + exact_text(weight);
   if (size_ != starts_.back()) text += str(" epoch_size=", size_);
   return text;
 }

@@ -27,7 +27,7 @@ class Survey {
 };
 
 struct Examined {
-  std::string path;
+  std::string path;  // as messages show it
   std::uint64_t bytes = 0;
   std::uint32_t crc32c = 0;
   Companions beside;

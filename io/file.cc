@@ -109,7 +109,8 @@ std::string read_file(const std::string& path) {
 std::string read_text(const std::string& path) {
   std::string text = read_file(path);
   if (text.starts_with("\x1f\x8b"))
-    throw Corrupt(str(path, " is compressed by gzip, which is not read here; unpack it with gunzip first"));
+    throw Corrupt(
+        str(detail::shown(path), " is compressed by gzip, which is not read here; unpack it with gunzip first"));
   return text;
 }
 

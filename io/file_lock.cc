@@ -37,11 +37,4 @@ std::optional<FileLock> FileLock::attempt(const std::string& path, Kind kind) {
   }
 }
 
-FileLock FileLock::wait(const std::string& path) {
-  FileLock lock(opened(path));
-  while (flock(lock.file_.number(), LOCK_EX) != 0)
-    if (errno != EINTR) throw_io_error("lock", path, errno);
-  return lock;
-}
-
 }  // namespace paceline::io

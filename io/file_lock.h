@@ -14,8 +14,6 @@ class FileLock {
   enum Kind { kShared, kAlone };
   // Creates the file where it is missing. None: somebody has the lock. Throws IoError.
   static std::optional<FileLock> attempt(const std::string& path, Kind kind);
-  // Blocks until it has the lock, which must be one of moments.
-  static FileLock wait(const std::string& path);
 
  private:
   explicit FileLock(detail::Descriptor file) : file_(std::move(file)) {}

@@ -1,6 +1,7 @@
 #include <paceline/image_list.h>
 
 #include <paceline/error.h>
+#include <paceline/log.h>
 
 #include <sys/stat.h>
 
@@ -149,6 +150,8 @@ ImageList list_image_folder(const std::string& folder) {
     for (const std::string& name : list.classes)
       require(io::is_utf8(name), "the name of the folder ", io::in_quotes(name), " in ", folder,
               " is not UTF-8, as names of classes are; rename it");
+  } else {
+    LOG(WARNING) << folder << " has no folders of classes: every image gets label 0";
   }
   for (const fs::path& path : found) {
     const auto name = std::lower_bound(list.classes.begin(), list.classes.end(), path.parent_path().string());

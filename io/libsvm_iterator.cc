@@ -133,7 +133,7 @@ struct LibsvmIterator::State {
     require(features >= 1, "[LibsvmIterator] features is ", features,
             ", expected the number of columns, for instance 123 for a9a");
     file = std::make_shared<io::RowFile>(path, io::RowFormat{.comment = '#'}, false, options.decode_threads);
-    require(file->rows() > 0, path, " holds no examples");
+    require(file->rows() > 0, file->path(), " holds no examples");
     if (options.sparse) {
       sparse = std::make_shared<SparseRowStore>(file, options);
       return;

@@ -3,7 +3,8 @@
 //   { "format": "paceline-manifest", "version": 1, "records": 60000,
 //     "payload": "image", "encoding": "raw", "label_width": 1, "variable_labels": false,
 //     "class_labels": true, "labels": ["cat", ...], "image": {"height": 28, "width": 28, "channels": 1},
-//     "decoder": {"name": "csv_row", "options": {"columns": 14, ...}, "arrays": []}, "statistics": {...},
+//     "decoder": {"name": "csv_row", "options": {"columns": 14, ...}, "arrays": []}, "columns_crc32c": "xxxxxxxx",
+//     "statistics": {...},
 //     "shuffle_seed": 0 or null, "shards": [{"path": "train-00000-of-00002.rec", "records": 30000, "bytes": 25200000,
 //                 "crc32c": "xxxxxxxx", "index_crc32c": "xxxxxxxx", "checksum_crc32c": "xxxxxxxx"}, ...],
 //     "checksum": "xxxxxxxx" }
@@ -75,6 +76,7 @@ Json to_json(const Manifest& manifest) {
                {"shuffle_seed", manifest.shuffle_seed ? Json(*manifest.shuffle_seed) : Json()},
                {"shards", std::move(shards)}};
   if (!manifest.decoder.name.empty()) json["decoder"] = io::to_json(manifest.decoder);
+  if (manifest.columns_crc32c) json["columns_crc32c"] = hex(*manifest.columns_crc32c);
   if (!manifest.statistics.empty()) json["statistics"] = io::to_json(manifest.statistics);
   return json;
 }
@@ -118,6 +120,8 @@ Manifest from_json(const Json& json) {
                       manifest.image.channels, " channels, which no images are"));
   }
   if (json.contains("decoder")) manifest.decoder = io::decoder_from_json(json.at("decoder"));
+  if (json.contains("columns_crc32c"))
+    manifest.columns_crc32c = parse_hex(json.at("columns_crc32c").get<std::string>());
   if (json.contains("statistics")) manifest.statistics = io::statistics_from_json(json.at("statistics"));
   if (!json.at("shuffle_seed").is_null()) manifest.shuffle_seed = io::whole<std::uint64_t>(json, "shuffle_seed");
   for (const Json& entry : json.at("shards")) {

@@ -346,7 +346,7 @@ LoaderTiming Pipeline::timing() const {
   timing.threads = running_;
   timing.prefetch = running_ == 0 ? 0 : static_cast<int>(window());
   const double sampled = std::accumulate(sampled_.begin(), sampled_.end(), 0.0);
-  const auto stage = [&](Stage one) {
+  const auto stage = [&](Stage one) PACELINE_NO_THREAD_SAFETY_ANALYSIS {
     return sampled > 0 ? busy_ * sampled_[static_cast<std::size_t>(one)] / sampled : 0;
   };
   timing.fetch = stage(Stage::kFetch);

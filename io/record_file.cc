@@ -1,4 +1,5 @@
 #include <paceline/crc32c.h>
+#include <paceline/detail/remote.h>
 #include <paceline/error.h>
 #include <paceline/recordio.h>
 
@@ -17,7 +18,8 @@ constexpr std::uint64_t kLongestBlock = std::uint64_t{1} << 20;
 }  // namespace
 
 struct RecordFile::State {
-  State(const std::string& path, const std::string& its_name) : file(path), name(its_name.empty() ? path : its_name) {}
+  State(const std::string& path, const std::string& its_name)
+      : file(path), name(its_name.empty() ? detail::shown(path) : its_name) {}
 
   std::uint64_t end_of(std::size_t place) const {
     return place + 1 < index.size() ? index[place + 1].offset : file.size();
@@ -35,7 +37,7 @@ RecordFile::RecordFile(const std::string& path, const std::string& name) : state
   state_->index = beside.index ? std::move(*beside.index) : scan_index(path);
   if (beside.checksums) state_->checksums = std::move(*beside.checksums);
 }
-RecordFile::RecordFile(const std::string& path, RecordIndex index) : state_(std::make_unique<State>(path, path)) {
+RecordFile::RecordFile(const std::string& path, RecordIndex index) : state_(std::make_unique<State>(path, "")) {
   state_->index = std::move(index);
 }
 RecordFile::~RecordFile() = default;

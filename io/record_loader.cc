@@ -66,6 +66,8 @@ class RecordLoader::Impl final : public io::ExampleStore {
   class Maker;
 
   void choose_decoders(Device device);
+  // Where the shard is a copy of one on another host, the next loader fetches it anew. Returns the copy's folder.
+  std::string distrust_copy(std::size_t shard) { return remote_ && is_remote(shard) ? remote_->distrust(shard) : ""; }
   bool is_remote(std::size_t shard) const { return detail::is_remote(manifest_.path_of(manifest_.shards[shard])); }
   io::RemoteShards::Walk remote_in_order(const io::EpochOrder& order, io::Batches plan) const;
   std::shared_ptr<const RecordFile> file(std::size_t shard) {
@@ -235,7 +237,9 @@ std::size_t RecordLoader::Impl::Maker::add(std::int64_t position, const io::Epoc
       throw Error(str(place_text(), "the decoder failed: ", error.what()));
     }
   }
+  const std::string copy = whole ? "" : data_.distrust_copy(shard);
   if (data_.options_.on_damage == OnDamage::kFail) {
+    if (!copy.empty()) damage.reason += str(", in the copy ", copy, " on this host, which is fetched anew next time");
     throw Corrupt(
         str(damage.text(), "; --skip_bad leaves such records out (OnDamage::kSkip in a program of your own)"));
   }

@@ -216,7 +216,7 @@ RecordIndex scan_index(const std::string& record_path) {
     try {
       io::parse_record(source, offset, nullptr);
     } catch (const FrameError& error) {
-      throw Corrupt(RecordDamage{record_path, index.back().offset, number, error.what()}.text());
+      throw Corrupt(RecordDamage{file.path(), index.back().offset, number, error.what()}.text());
     }
   }
   return index;

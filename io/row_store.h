@@ -37,8 +37,8 @@ class RowFile {
   template <class Body>
   std::uint64_t read(std::span<const std::int64_t> numbers, const Body& body) const;
 
-  // Changes with the number of rows or bytes.
-  std::string identity() const { return str(index_.rows(), "-", file_.size()); }
+  // Changes with the number of rows or bytes, and where the first row is one of the rows or not.
+  std::string identity() const { return str(index_.rows(), "-", file_.size(), header_ ? "-header" : ""); }
 
   // "train.csv:17: "
   std::string place_text(std::uint64_t offset) const;

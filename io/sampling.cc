@@ -31,7 +31,7 @@ void visit_records(const std::string& manifest,
   detail::in_parallel(data.shards.size(), threads, [&](std::size_t shard) {
     const RecordFile file(data.path_of(data.shards[shard]));
     if (file.size() != data.shards[shard].records)
-      throw Corrupt(str(file.path(), " has ", file.size(), " records, the manifest ", manifest, " says ",
+      throw Corrupt(str(file.path(), " has ", file.size(), " records, the manifest ", detail::shown(manifest), " says ",
                         data.shards[shard].records));
     std::string record;
     for (std::int64_t place = 0; place < file.size(); ++place) {

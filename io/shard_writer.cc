@@ -1,6 +1,7 @@
 #include "shard_writer.h"
 
 #include <paceline/crc32c.h>
+#include <paceline/detail/remote.h>
 #include <paceline/error.h>
 
 #include <unistd.h>
@@ -77,6 +78,8 @@ void check_data_set(const std::string& prefix, int shards) {
 }
 
 void create_folder_of(const std::string& path) {
+  require(!detail::is_remote(path), "'", detail::shown(path),
+          "' cannot be written: data sets are written to folders of this host, from which they can be uploaded");
   const fs::path folder = fs::path(path).parent_path();
   std::error_code error;
   if (!folder.empty()) fs::create_directories(folder, error);

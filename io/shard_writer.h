@@ -40,7 +40,7 @@ std::vector<std::string> files_of_shard(const std::string& record_path);
 // Throws InvalidArgument unless a data set can have this name and so many shards.
 void check_data_set(const std::string& prefix, int shards);
 
-// Throws IoError.
+// Throws IoError, and InvalidArgument for a path of another host.
 void create_folder_of(const std::string& path);
 
 // Makes finished shards a data set: the files at written[i] get the name of manifest.shards[i] beside `prefix`. The

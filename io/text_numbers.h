@@ -27,12 +27,6 @@ inline bool parse_finite(std::string_view word, float& number) {
   return true;
 }
 
-// The shortest text that parse_number() reads as the same number.
-inline std::string exact_text(float number) {
-  char digits[32];
-  return {digits, std::to_chars(digits, digits + sizeof digits, number).ptr};
-}
-
 // The words of a line of LibSVM's format.
 class Words {
  public:

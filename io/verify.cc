@@ -54,6 +54,8 @@ VerifyReport verify(const std::string& source, const RecordWork& work) {
       const io::Examined file = io::examine(path, work);
       reports[i].records = static_cast<std::int64_t>(file.index.size());
       reports[i].left_out = file.left_out;
+      // A manifest has a checksum of the whole file.
+      if (alone && !file.beside.checksums) reports[i].unchecked = reports[i].records;
       for (const RecordDamage& damage : file.damage) problems.push_back(damage.text());
       if (!file.problem.empty()) problems.push_back(file.problem);
       if (!alone) compare(file, manifest.shards[i], problems);
@@ -66,6 +68,7 @@ VerifyReport verify(const std::string& source, const RecordWork& work) {
     ++all.shards;
     all.records += report.records;
     all.left_out += report.left_out;
+    all.unchecked += report.unchecked;
     for (std::string& problem : report.problems) all.problems.push_back(std::move(problem));
   }
   return all;

@@ -104,7 +104,8 @@ HttpResponse Attempts::perform(const std::function<HttpRequest()>& make, int acc
         continue;
       }
       const std::string reason = str(advice(response, code), " (it answers ", said, ")");
-      if (response.status == 404 || response.status == 410)
+      // A wrong name of a bucket is a mistake, and not a file that does not exist yet.
+      if (code != "NoSuchBucket" && (response.status == 404 || response.status == 410))
         throw NoSuchFile(str("cannot ", what_, ' ', shown(url_), ": ", reason));
       refuse(reason);
     } catch (const TransferError& error) {

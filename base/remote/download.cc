@@ -112,7 +112,10 @@ class Download {
       got_ = 0;
       empty_file(file_, name());
     }
-    size_ = range ? range->size : number_of(response.header("content-length"));
+    if (!range)
+      size_ = number_of(response.header("content-length"));
+    else if (range->size || got_ == 0)  // else the first response may have said it
+      size_ = range->size;
     const std::string tag = response.header("etag");
     validator_ = !tag.empty() && !tag.starts_with("W/") ? tag : response.header("last-modified");
   }
@@ -138,7 +141,7 @@ class Download {
 };
 
 std::optional<detail::FileStart> local_start(const std::string& path, std::size_t count) {
-  detail::FileStart start{std::string(count, '\0'), {}};
+  detail::FileStart start{std::string(count, '\0'), {}, ""};
   std::ifstream file(path, std::ios::binary);
   if (!file) return {};
   file.read(start.bytes.data(), static_cast<std::streamsize>(count));
@@ -151,7 +154,11 @@ std::optional<detail::FileStart> local_start(const std::string& path, std::size_
 }  // namespace
 
 bool detail::is_remote(std::string_view path) {
-  return path.starts_with("s3://") || path.starts_with("http://") || path.starts_with("https://");
+  const std::string_view scheme = scheme_of(path);
+  if (scheme.empty() || scheme == "s3" || scheme == "http" || scheme == "https") return !scheme.empty();
+  throw InvalidArgument(str("'", remote::shown(path), "' is no place that can be read or written: ",
+                            scheme == "file" ? "write the path without file://"
+                                             : "known are s3://, http://, https:// and paths of this host"));
 }
 
 std::string detail::shown(const std::string& path) { return is_remote(path) ? remote::shown(path) : path; }
@@ -191,9 +198,10 @@ std::optional<detail::FileStart> detail::read_start(const std::string& path, std
   };
   try {
     const HttpResponse response = attempts.perform(make, kRangeRefused);
-    if (response.status == kRangeRefused) return FileStart{"", 0};
+    if (response.status == kRangeRefused) return FileStart{"", 0, response.header("etag")};
     const auto range = content_range(response);
     start.size = range ? range->size : number_of(response.header("content-length"));
+    start.tag = response.header("etag");
     return start;
   } catch (const NoSuchFile&) {
     return {};

@@ -171,7 +171,7 @@ HttpResponse exchange(const HttpRequest& request, const Settings& settings, cons
   if (request.method != "GET") {
     add("Expect:");  // no pause before the body
     add("Content-Type: application/octet-stream");
-    set(CURLOPT_POSTFIELDS, request.body.data());
+    set(CURLOPT_POSTFIELDS, request.body.empty() ? "" : request.body.data());
     set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
     set(CURLOPT_CUSTOMREQUEST, request.method.c_str());
   }

@@ -30,7 +30,7 @@ struct HttpRequest {
   std::string method = "GET";
   std::string url;
   std::vector<std::string> headers;  // "name: value"
-  std::string body;                  // of PUT and POST
+  std::string_view body;             // of PUT and POST; the caller keeps it
   bool follow = true;                // redirections; a request for https:// follows them to https:// only
   // Takes the body of a good response in pieces. False: no more is wanted, and the exchange ends well.
   std::function<bool(const HttpResponse& response, std::string_view piece)> take = {};

@@ -61,7 +61,7 @@ S3Place S3Place::parse(const std::string& url) {
   return place;
 }
 
-HttpRequest s3_request(const std::string& method, const std::string& url, std::string body,
+HttpRequest s3_request(const std::string& method, const std::string& url, std::string_view body,
                        const std::map<std::string, std::string>& query) {
   const S3Place place = S3Place::parse(url);
   const S3Settings settings = S3Settings::from_environment();
@@ -84,7 +84,7 @@ HttpRequest s3_request(const std::string& method, const std::string& url, std::s
   request.method = method;
   request.url = address.server + address.path;
   if (!query.empty()) request.url += '?' + canonical_query(query);
-  request.body = std::move(body);
+  request.body = body;
   request.follow = false;  // a signature is for one host
   for (const auto& [name, value] : sign.headers) request.headers.push_back(str(name, ": ", value));
   request.headers.push_back("Authorization: " + authorization(sign, *settings.credentials));

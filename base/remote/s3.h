@@ -17,8 +17,8 @@ struct S3Place {
 
 // A signed request for the object at `url`, s3://BUCKET/KEY. Where an endpoint is set, the bucket stands in the path.
 // On Amazon's own servers it stands in the host's name, unless it contains a dot, which their certificate does not
-// cover. Throws IoError where there are no credentials.
-HttpRequest s3_request(const std::string& method, const std::string& url, std::string body = {},
+// cover. The caller keeps the body. Throws IoError where there are no credentials.
+HttpRequest s3_request(const std::string& method, const std::string& url, std::string_view body = {},
                        const std::map<std::string, std::string>& query = {});
 
 }  // namespace paceline::remote

@@ -47,6 +47,7 @@ class Upload {
       send("PUT", read_at(file_, 0, bytes_, shown(url_)), {});
       return;
     }
+    before_ = there();
     // A server that lost track answers twice; the part that was begun first is then left to the server's own cleaning.
     id_ = xml_text(send("POST", "", {{"uploads", ""}}).body, "UploadId");
     if (id_.empty()) Attempts("write", url_, none_).refuse("the server gives no number to an upload in parts");
@@ -61,6 +62,15 @@ class Upload {
  private:
   HttpResponse send(const char* method, const std::string& body, const Query& query) const {
     return Attempts("write", url_, none_).perform([&] { return s3_request(method, url_, body, query); });
+  }
+
+  // The file at the URL; without a size and a tag where the server does not let it be read.
+  std::optional<detail::FileStart> there() const {
+    try {
+      return detail::read_start(url_, 1);
+    } catch (const IoError&) {
+      return detail::FileStart();
+    }
   }
 
   // The text that ends the upload.
@@ -88,9 +98,10 @@ class Upload {
         },
         kNoSuchUpload);
     if (response.good()) return;
-    // An attempt whose answer was lost may have ended the upload.
-    const auto there = attempts.made() > 1 ? detail::read_start(url_, 1) : std::nullopt;
-    if (!there || there->size != bytes_) attempts.refuse("the server has forgotten the parts of the upload");
+    // An attempt whose answer was lost may have ended the upload. The file of before may be as large.
+    const auto now = attempts.made() > 1 ? there() : std::nullopt;
+    const bool is_new = now && !now->tag.empty() && (!before_ || (!before_->tag.empty() && now->tag != before_->tag));
+    if (!is_new || now->size != bytes_) attempts.refuse("the server has forgotten the parts of the upload");
   }
 
   // The server would keep, and charge for, the parts.
@@ -108,6 +119,7 @@ class Upload {
   const Tick none_;
   std::uint64_t part_ = 0;
   std::string id_;
+  std::optional<detail::FileStart> before_;
 };
 
 }  // namespace

@@ -21,13 +21,20 @@ std::string percent_encoded(std::string_view text, std::string_view kept) {
   return encoded;
 }
 
+std::string_view scheme_of(std::string_view path) {
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  const auto further = [&](char c) { return letter(c) || (c >= '0' && c <= '9') || c == '+' || c == '.' || c == '-'; };
+  const auto end = static_cast<std::size_t>(std::ranges::find_if_not(path, further) - path.begin());
+  const bool is_url = end > 0 && letter(path[0]) && path.substr(end).starts_with("://");
+  return path.substr(0, is_url ? end : 0);
+}
+
 std::string shown(std::string_view url) {
   const std::size_t scheme = url.find("://");
   const std::size_t begin = scheme == std::string_view::npos ? 0 : scheme + 3;
-  // A key of an object may hold any of these signs.
-  if (url.starts_with("s3://")) return printable(url, url.size());
   const std::string_view behind = url.substr(begin);
-  const std::string_view place = behind.substr(0, behind.find_first_of("?#"));
+  // A key of an object may hold any of these signs.
+  const std::string_view place = url.starts_with("s3://") ? behind : behind.substr(0, behind.find_first_of("?#"));
   const std::size_t user = place.substr(0, place.find('/')).rfind('@');
   return printable(url.substr(0, begin), begin) +
          printable(place.substr(user == std::string_view::npos ? 0 : user + 1), place.size());

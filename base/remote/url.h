@@ -9,6 +9,9 @@ namespace paceline::remote {
 // Percent-encodes all bytes but letters, digits, "-._~" and those in `kept`.
 std::string percent_encoded(std::string_view text, std::string_view kept = "");
 
+// "s3" of s3://BUCKET/KEY; "" for a path without a scheme.
+std::string_view scheme_of(std::string_view path);
+
 // A URL for messages: without user, password and query.
 std::string shown(std::string_view url);
 

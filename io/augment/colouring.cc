@@ -1,4 +1,5 @@
 #include <paceline/error.h>
+#include <paceline/number.h>
 
 #include <algorithm>
 #include <array>
@@ -75,7 +76,7 @@ class ErasePixels final : public Action {
   explicit ErasePixels(const CheckedStep& step)
       : step_(step), colour_(colour_of(step.list("value"))), noise_(step.number("noise") != 0) {
     for (const double level : step.list("value"))
-      require(level >= 0 && level <= 255, "step 'erase': value is ", number_text(level),
+      require(level >= 0 && level <= 255, "step 'erase': value is ", exact_text(level),
               ", expected a level of 0 to 255 where the step stands before normalize");
   }
   void apply(Picture& picture, Random& random) const override {

@@ -1,10 +1,12 @@
 #include "augment/image_pipeline.h"
 
 #include <paceline/error.h>
+#include <paceline/number.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <string>
 
 #include "augment/draws.h"
 
@@ -17,9 +19,8 @@ bool mixes(std::string_view name) { return name == "mixup" || name == "cutmix"; 
 std::vector<double> doubles(const std::vector<float>& values) {
   std::vector<double> result;
   for (const float value : values) {
-    std::array<char, 32> digits;
-    const char* const end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-    std::from_chars(digits.data(), end, result.emplace_back());
+    const std::string digits = exact_text(value);
+    std::from_chars(digits.data(), digits.data() + digits.size(), result.emplace_back());
   }
   return result;
 }

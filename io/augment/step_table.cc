@@ -1,10 +1,10 @@
 #include "augment/step_table.h"
 
 #include <paceline/error.h>
+#include <paceline/number.h>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 
 namespace paceline::io {
@@ -66,23 +66,17 @@ void check(const StepInfo& step, const ParameterInfo& parameter, const std::vect
   for (const double value : values) {
     const bool inside =
         value >= parameter.least && value <= parameter.most && (!parameter.positive || value > parameter.least);
-    require(inside, place(), " is ", number_text(value), ", expected ", parameter.positive ? "more than " : "",
-            number_text(parameter.least), " to ", number_text(parameter.most));
-    require(!parameter.whole || value == std::floor(value), place(), " is ", number_text(value),
+    require(inside, place(), " is ", exact_text(value), ", expected ", parameter.positive ? "more than " : "",
+            exact_text(parameter.least), " to ", exact_text(parameter.most));
+    require(!parameter.whole || value == std::floor(value), place(), " is ", exact_text(value),
             ", expected a whole number");
   }
   if (!parameter.ascending || count < 2) return;
-  require(values[0] <= values[1], place(), " is ", number_text(values[0]), ":", number_text(values[1]),
+  require(values[0] <= values[1], place(), " is ", exact_text(values[0]), ":", exact_text(values[1]),
           ", expected the smaller number first");
 }
 
 }  // namespace
-
-std::string number_text(double number) {
-  std::array<char, 32> buffer;
-  const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number);
-  return {buffer.data(), end};
-}
 
 std::span<const StepInfo> step_table() {
   static const std::vector<StepInfo> table = {

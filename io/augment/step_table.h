@@ -48,7 +48,4 @@ class CheckedStep {
   std::vector<std::vector<double>> values_;  // in the order of the parameters
 };
 
-// A number as the text of a list holds it.
-std::string number_text(double number);
-
 }  // namespace paceline::io

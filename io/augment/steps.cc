@@ -2,6 +2,7 @@
 
 #include <paceline/augment.h>
 #include <paceline/error.h>
+#include <paceline/number.h>
 
 #include "augment/step_table.h"
 #include "text_numbers.h"
@@ -98,7 +99,7 @@ std::string text(const std::vector<Step>& steps) {
     std::string parameters;
     for (const auto& [name, values] : step.parameters) {
       parameters += str(parameters.empty() ? "(" : ",", name, "=");
-      for (std::size_t i = 0; i < values.size(); ++i) parameters += str(i ? ":" : "", io::number_text(values[i]));
+      for (std::size_t i = 0; i < values.size(); ++i) parameters += str(i ? ":" : "", exact_text(values[i]));
     }
     result += parameters.empty() ? "" : parameters + ")";
   }

@@ -2,9 +2,9 @@
 
 #include <paceline/convert_sources.h>
 #include <paceline/error.h>
+#include <paceline/number.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -16,11 +16,6 @@
 namespace paceline {
 namespace io {
 namespace {
-
-std::string text_of(float value) {
-  char digits[32];
-  return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
-}
 
 constexpr std::int64_t kMostFeatures = std::int64_t{1} << 31;
 
@@ -103,7 +98,7 @@ class LibsvmSource final : public RecordSource {
     Manifest manifest;
     manifest.payload = "bytes";
     manifest.class_labels = classes_;
-    for (const auto& [label, number] : numbers_) manifest.labels.push_back(text_of(label));
+    for (const auto& [label, number] : numbers_) manifest.labels.push_back(exact_text(label));
     manifest.decoder = {
         "libsvm_row", {{"features", features_}, {"from_zero", options_.from_zero}, {"class_labels", classes_}}, {}};
     return manifest;
@@ -111,7 +106,7 @@ class LibsvmSource final : public RecordSource {
 
   std::string identity() const override {
     std::string text = str("libsvm ", features_, ' ', options_.from_zero, classes_, '\n', identity_);
-    for (const auto& [label, number] : numbers_) text += text_of(label) + '\n';
+    for (const auto& [label, number] : numbers_) text += exact_text(label) + '\n';
     return text;
   }
 

@@ -10,6 +10,12 @@
 namespace paceline::io {
 namespace {
 
+ImageEncoding encoding_named(const std::string& name) try {
+  return parse_image_encoding(name);
+} catch (const InvalidArgument& unknown) {
+  throw InvalidArgument(str(unknown.what(), " auto"));  // a word that only sources know
+}
+
 Image transform(Image image, const ImageSourceOptions& options) {
   if (options.center_crop) {
     const int edge = std::min(image.height, image.width);
@@ -63,7 +69,7 @@ class ImageSource final : public RecordSource {
     require(options.encoding == "auto" || !options.pass_through, "--pass_through and --encoding exclude each other");
     require(!options.pass_through || !bytes_->plain(), "--pass_through is for image files");
     if (options.encoding != "auto")
-      encoding_ = parse_image_encoding(options.encoding);
+      encoding_ = encoding_named(options.encoding);
     else if (bytes_->plain())
       encoding_ = ImageEncoding::kPng;
     else

@@ -88,8 +88,11 @@ class StoredRecords final : public RecordSource {
   void take_description(const std::string& source, bool first) {
     if (record_files(source) == std::vector{source}) return;
     const Manifest said = Manifest::load(source);
-    require(first || (said.labels == manifest_.labels && said.decoder == manifest_.decoder), source,
-            " holds other records than the sources before it: its classes or its decoder differ");
+    const bool same_columns =
+        !said.columns_crc32c || !manifest_.columns_crc32c || said.columns_crc32c == manifest_.columns_crc32c;
+    require(first || (said.labels == manifest_.labels && said.decoder == manifest_.decoder && same_columns), source,
+            " holds other records than the sources before it: its classes, its columns or its decoder differ");
+    if (said.columns_crc32c) manifest_.columns_crc32c = said.columns_crc32c;
     manifest_.labels = said.labels;
     manifest_.decoder = said.decoder;
     manifest_.class_labels = said.class_labels;

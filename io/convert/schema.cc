@@ -1,6 +1,7 @@
 // What the columns of a table are: given as JSON, or found out from the values.
 
 #include <paceline/convert_sources.h>
+#include <paceline/crc32c.h>
 #include <paceline/detail/atomic_file.h>
 #include <paceline/error.h>
 
@@ -279,6 +280,13 @@ std::string text_of(const TableSchema& schema) {
   }
   const Json json = {{"label", schema.label}, {"columns", std::move(entries)}};
   return json.dump(2) + "\n";
+}
+
+std::uint32_t columns_crc32c(const TableSchema& schema) {
+  TableSchema kept{{}, schema.label};
+  for (const TableColumn& column : schema.columns)
+    if (column.type != ColumnType::kSkip) kept.columns.push_back({column.name, column.type, column.categories, {}});
+  return crc32c(text_of(kept));
 }
 
 bool has_classes(const TableSchema& schema) {

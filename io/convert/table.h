@@ -40,6 +40,9 @@ void check_schema(const TableSchema& schema, const std::vector<std::string>& col
 // As TableSchema::save() writes it.
 std::string text_of(const TableSchema& schema);
 
+// The checksum of what the numbers of a row mean: the names, types and categories of the columns that are not left out.
+std::uint32_t columns_crc32c(const TableSchema& schema);
+
 // Is this column the label? `label` is its name; empty: there is none, though a column may have no name.
 inline bool is_label(const std::string& label, const std::string& column) { return !label.empty() && column == label; }
 

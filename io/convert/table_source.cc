@@ -2,6 +2,7 @@
 
 #include <paceline/error.h>
 #include <paceline/image.h>
+#include <paceline/number.h>
 
 #include <algorithm>
 #include <cstring>
@@ -101,6 +102,7 @@ class TableSource final : public RecordSource {
     Manifest manifest;
     manifest.payload = "bytes";
     manifest.class_labels = has_classes(schema_);
+    manifest.columns_crc32c = columns_crc32c(schema_);
     for (const PlacedColumn& column : columns_)
       if (is_label(column.column) && manifest.class_labels) manifest.labels = column.column.categories;
     DecoderDescription& decoder = manifest.decoder;

@@ -14,8 +14,7 @@
 namespace paceline::io {
 namespace {
 
-constexpr std::uint32_t kEnd = 0x06054b50, kEnd64 = 0x06064b50, kLocator64 = 0x07064b50, kEntry = 0x02014b50,
-                        kLocal = 0x04034b50;
+constexpr std::uint32_t kEnd64 = 0x06064b50, kLocator64 = 0x07064b50, kEntry = 0x02014b50, kLocal = 0x04034b50;
 constexpr std::size_t kEndBytes = 22, kLocatorBytes = 20, kEnd64Bytes = 56, kEntryBytes = 46, kLocalBytes = 30;
 constexpr std::uint32_t kIsIn64 = 0xffffffff;
 

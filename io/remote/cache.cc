@@ -1,6 +1,7 @@
 #include "cache.h"
 
 #include <paceline/error.h>
+#include <paceline/log.h>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -50,10 +51,22 @@ std::uint64_t bytes_of(const fs::path& folder) {
   return bytes;
 }
 
-void pause_a_little() {
-  thread_local std::minstd_rand random{std::random_device()()};
-  std::this_thread::sleep_for(std::chrono::milliseconds(std::uniform_int_distribution<>(5, 20)(random)));
-}
+// Waits for a lock. A process that was stopped may keep it for ever, so it says every minute what it waits for.
+class Waiting {
+ public:
+  void pause(const char* whom, const std::string& lock, const detail::Tick& tick) {
+    if (tick) tick();
+    thread_local std::minstd_rand random{std::random_device()()};
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::uniform_int_distribution<>(5, 20)(random)));
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_) return;
+    LOG(WARNING) << "waits for " << whom << "; it holds " << lock << " on host " << host_name();
+    next_ = now + std::chrono::minutes(1);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+};
 
 }  // namespace
 
@@ -62,6 +75,12 @@ struct ShardCache::Entry {
   std::uint64_t bytes;
   fs::file_time_type used;
 
+  // Is a folder of this name one of the cache? Then its lock lies beside it, an empty file.
+  static bool is_one(const std::string& cache, const std::string& name) {
+    std::error_code none;
+    const fs::path lock = cache + '/' + key_of(name) + std::string(kLock);
+    return !key_of(name).empty() && fs::is_regular_file(lock, none) && fs::file_size(lock, none) == 0;
+  }
   static std::string key_of(const std::string& name) { return name.substr(0, name.find('.')); }
 };
 
@@ -92,6 +111,7 @@ std::uint64_t ShardCache::Wanted::most_bytes() const {
 std::optional<ShardCache::Held> ShardCache::take(const Wanted& shard, const Fill& fill, const detail::Tick& tick) try {
   const std::string folder = path(shard.key), lock = folder + std::string(kLock), part = part_of(shard);
   bool fetched = false;
+  Waiting waiting;
   for (;;) {
     if (auto shared = FileLock::attempt(lock, FileLock::kShared); shared && is_whole(shard)) {
       utimensat(AT_FDCWD, folder.c_str(), nullptr, 0);
@@ -99,7 +119,7 @@ std::optional<ShardCache::Held> ShardCache::take(const Wanted& shard, const Fill
     }
     if (const auto alone = FileLock::attempt(lock, FileLock::kAlone); alone && !is_whole(shard)) {
       remove_what_is_left_of(shard.key);
-      if (!make_room(shard)) return {};
+      if (!make_room(shard, tick)) return {};
       try {
         fill(part);
       } catch (...) {
@@ -107,13 +127,13 @@ std::optional<ShardCache::Held> ShardCache::take(const Wanted& shard, const Fill
         fs::remove_all(part, none);
         throw;
       }
-      const FileLock only = room_lock();  // or somebody who lists the folder meanwhile could miss both names
+      const FileLock only = room_lock(tick);  // or somebody who lists the folder meanwhile could miss both names
       fs::rename(part, folder);
+      if (!is_whole(shard)) throw IoError(str("the shard in ", folder, " changed while it was fetched"));
       fetched = true;
       continue;
     }
-    if (tick) tick();
-    pause_a_little();
+    waiting.pause("another process that fetches or removes the shard", lock, tick);
   }
 } catch (const fs::filesystem_error& error) {
   throw IoError(str("the cache ", folder_, " on host ", host_name(), " cannot be used: ", error.what()));
@@ -124,6 +144,14 @@ std::uint64_t ShardCache::most_bytes(std::uint64_t used) const {
   std::error_code error;
   const fs::space_info space = fs::space(folder_, error);
   return error ? used : (used + space.available) / 2;
+}
+
+FileLock ShardCache::room_lock(const detail::Tick& tick) const {
+  const std::string path = this->path("room.lock");
+  for (Waiting waiting;;) {
+    if (auto lock = FileLock::attempt(path, FileLock::kAlone)) return std::move(*lock);
+    waiting.pause("another process that makes room in the cache", path, tick);
+  }
 }
 
 void ShardCache::remove_what_is_left_of(const std::string& key) const {
@@ -141,15 +169,16 @@ std::string ShardCache::part_of(const Wanted& shard) const {
 }
 
 // Also takes the room.
-bool ShardCache::make_room(const Wanted& shard) const {
-  const FileLock only = room_lock();
+bool ShardCache::make_room(const Wanted& shard, const detail::Tick& tick) const {
+  const FileLock only = room_lock(tick);
   std::vector<Entry> entries;
   std::uint64_t used = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
     std::error_code gone;
-    if (!entry.is_directory(gone)) continue;
+    const std::string name = entry.path().filename().string();
+    if (!entry.is_directory(gone) || !Entry::is_one(folder_, name)) continue;
     const auto time = fs::last_write_time(entry.path(), gone);
-    entries.push_back({entry.path().filename().string(), bytes_of(entry.path()), time});
+    entries.push_back({name, bytes_of(entry.path()), time});
     used += entries.back().bytes;
   }
   std::ranges::sort(entries, {}, &Entry::used);
@@ -180,13 +209,21 @@ bool ShardCache::drop(const std::string& key) {
   return alone.has_value();
 }
 
-std::string ShardCache::no_room_for(const Wanted& shard) const {
+std::uint64_t ShardCache::used_bytes() const {
   std::uint64_t used = 0;
   try {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder_))
-      if (entry.is_directory()) used += bytes_of(entry.path());
-  } catch (const fs::filesystem_error&) {  // other processes change the folder; the message then counts too little
+      if (entry.is_directory() && Entry::is_one(folder_, entry.path().filename().string()))
+        used += bytes_of(entry.path());
+  } catch (const fs::filesystem_error&) {  // other processes change the folder; this then counts too little
   }
+  return used;
+}
+
+bool ShardCache::is_too_small_for(std::uint64_t bytes) const { return bytes > most_bytes(used_bytes()); }
+
+std::string ShardCache::no_room_for(const Wanted& shard) const {
+  const std::uint64_t used = used_bytes();
   return str("the cache ", folder_, " on host ", host_name(), " may hold ", most_bytes(used),
              " bytes, shards in use have ", used, " of them, and the next one needs ", shard.most_bytes(),
              "; give it more (PACELINE_CACHE_SIZE), or pack smaller shards");

@@ -50,8 +50,8 @@ class ShardCache {
   std::optional<Held> take(const Wanted& shard, const Fill& fill, const detail::Tick& tick);
   // Removes a shard that turned out to be damaged. Returns false, and removes nothing, where somebody uses it.
   bool drop(const std::string& key);
-  // Was the cache given a size that is smaller than `bytes`?
-  bool is_too_small_for(std::uint64_t bytes) const { return most_bytes_ > 0 && bytes > most_bytes_; }
+  // Is the cache's size, as it is now, smaller than `bytes`?
+  bool is_too_small_for(std::uint64_t bytes) const;
   // Why there is no room for a shard, as a sentence.
   std::string no_room_for(const Wanted& shard) const;
 
@@ -60,9 +60,10 @@ class ShardCache {
   std::string path(const std::string& name) const { return folder_ + '/' + name; }
   void remove_what_is_left_of(const std::string& key) const;  // who calls this holds KEY.lock alone
   std::string part_of(const Wanted& shard) const;
-  FileLock room_lock() const { return FileLock::wait(path("room.lock")); }
+  FileLock room_lock(const detail::Tick& tick) const;
   bool is_whole(const Wanted& shard) const;
-  bool make_room(const Wanted& shard) const;
+  bool make_room(const Wanted& shard, const detail::Tick& tick) const;
+  std::uint64_t used_bytes() const;
   std::uint64_t most_bytes(std::uint64_t used) const;
 
   std::string folder_;

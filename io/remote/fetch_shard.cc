@@ -65,12 +65,14 @@ std::string hex(std::uint32_t checksum) {
 
 // The file whose presence says that the one at `path` was kept though it is damaged.
 std::string mark_of(const std::string& path) { return path + ".damaged"; }
+void write_mark(const std::string& path) { OutputFile(mark_of(path)).close(OutputFile::kNoSync); }
 
 struct File {
   std::string url;
   std::string path;
   std::uint64_t most;
   std::uint32_t crc32c;
+  bool exact = false;  // it has `most` bytes, not fewer
 };
 
 void fetch(const File& wanted, const std::string& manifest_name, OnDamage on_damage, const detail::Tick& tick) {
@@ -78,13 +80,14 @@ void fetch(const File& wanted, const std::string& manifest_name, OnDamage on_dam
   for (int tried = 1;; ++tried) {
     const std::uint64_t bytes = detail::download(wanted.url, file.descriptor(), wanted.most, tick);
     const std::uint32_t checksum = checksum_of(wanted.path);
-    if (checksum == wanted.crc32c) break;
+    if (checksum == wanted.crc32c && (!wanted.exact || bytes == wanted.most)) break;
     const std::string what = str(detail::shown(wanted.url), " arrived with ", bytes, " bytes and the CRC32C ",
-                                 hex(checksum), ", the manifest ", manifest_name, " says ", hex(wanted.crc32c));
+                                 hex(checksum), ", the manifest ", manifest_name, " says ",
+                                 wanted.exact ? str(wanted.most, " bytes and ") : "", hex(wanted.crc32c));
     if (tried == kTries && on_damage == OnDamage::kSkip) {
       LOG(WARNING) << what << " (fetched " << tried << " times); its damaged records are left out";
       file.resize(wanted.most);
-      OutputFile(mark_of(wanted.path)).close(OutputFile::kNoSync);
+      write_mark(wanted.path);
       break;
     }
     if (tried == kTries)
@@ -117,9 +120,10 @@ void fetch_shard(const Manifest& manifest, const std::string& manifest_name, con
         OnDamage::kFail, tick);
   fetch({checksum_path(url), folder + "/shard.crc", kLongestChecksumLine * records, shard.checksum_crc32c},
         manifest_name, OnDamage::kFail, tick);
-  fetch({url, folder + "/shard.rec", shard.bytes, shard.crc32c}, manifest_name, on_damage, tick);
+  fetch({url, folder + "/shard.rec", shard.bytes, shard.crc32c, true}, manifest_name, on_damage, tick);
 }
 
+void mark_damaged(const std::string& folder) { write_mark(folder + "/shard.rec"); }
 bool is_kept_damaged(const std::string& folder) { return access(mark_of(folder + "/shard.rec").c_str(), F_OK) == 0; }
 
 }  // namespace paceline::io

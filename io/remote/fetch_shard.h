@@ -20,7 +20,8 @@ ShardCache::Wanted wanted(const Manifest& manifest, const Shard& shard);
 void fetch_shard(const Manifest& manifest, const std::string& manifest_name, const Shard& shard,
                  const std::string& folder, OnDamage on_damage, const detail::Tick& tick);
 
-// Are the records in this folder damaged, as fetch_shard() left them?
+// Are the records in this folder damaged, as fetch_shard() or mark_damaged() left them?
 bool is_kept_damaged(const std::string& folder);
+void mark_damaged(const std::string& folder);
 
 }  // namespace paceline::io

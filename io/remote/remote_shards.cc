@@ -78,6 +78,14 @@ std::shared_ptr<const RecordFile> RemoteShards::file(std::size_t shard) {
   throw Error("the epoch was ended");
 }
 
+std::string RemoteShards::distrust(std::size_t shard) {
+  Lock lock(mutex_);
+  const auto& held = entries_[shard].held;
+  if (!held) return "";
+  if (!is_kept_damaged(held->folder)) mark_damaged(held->folder);
+  return held->folder;
+}
+
 void RemoteShards::passed(std::int64_t batches) {
   Lock lock(mutex_);
   passed_ = batches;

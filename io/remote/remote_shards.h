@@ -34,6 +34,9 @@ class RemoteShards {
   // Returns the file of a shard and blocks until it is open. A shard that is waited for is fetched before those that
   // are only read ahead. Throws IoError, Corrupt, what `walk` threw, and Error after end(). Thread-safe.
   std::shared_ptr<const RecordFile> file(std::size_t shard);
+  // A record of the open shard is damaged. The next opening fetches the shard anew, as only the copy here may be
+  // damaged. Returns the copy's folder; empty where there is none. Thread-safe. Throws IoError.
+  std::string distrust(std::size_t shard);
   // Says that the first `batches` batches of the epoch are done. Once `walk` has given all batches, shards that no
   // later batch needs are closed. Thread-safe.
   void passed(std::int64_t batches);

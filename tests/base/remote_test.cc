@@ -78,7 +78,8 @@ TEST(Urls, AreShownWithoutSecrets) {
   EXPECT_EQ(shown("https://user:secret@host:1/a/b?X-Amz-Signature=secret"), "https://host:1/a/b");
   EXPECT_EQ(shown("http://host/a@b#c"), "http://host/a@b");
   EXPECT_EQ(shown("http://user:se/cret@host/a"), "http://user:se/cret@host/a") << "a slash ends the host";
-  EXPECT_EQ(shown("s3://bucket/a?b"), "s3://bucket/a?b");
+  EXPECT_EQ(shown("s3://bucket/a?b@c"), "s3://bucket/a?b@c");
+  EXPECT_EQ(shown("s3://key:secret@bucket/a"), "s3://bucket/a");
   EXPECT_EQ(shown("s3://bucket/a\n\xff"), "s3://bucket/a??");
 }
 
@@ -86,6 +87,24 @@ TEST(Urls, AreJoined) {
   EXPECT_EQ(detail::join_url("https://host/set", "a b/50%.rec"), "https://host/set/a%20b/50%25.rec");
   EXPECT_EQ(detail::join_url("s3://bucket/set", "a b/50%.rec"), "s3://bucket/set/a b/50%.rec");
   EXPECT_EQ(detail::join_url("https://host/set", "/etc/passwd"), "https://host/set//etc/passwd");
+}
+
+TEST(Paths, OfUnknownSchemesAreRefused) {
+  for (const char* url : {"s3://bucket/a", "http://host/a", "https://host/a"}) EXPECT_TRUE(detail::is_remote(url));
+  for (const char* path : {"", "a", "/a://b", "./gs://b", "s3:/b", "s3:", "://a", "3s://a", "a b://c"})
+    EXPECT_FALSE(detail::is_remote(path)) << path;
+  for (const auto& [url, why] : {std::pair{"gs://bucket/run", "'gs://bucket/run' is no place that can be read"},
+                                 {"S3://bucket/run", "known are s3://"},
+                                 {"x+y.z-1://host", "known are s3://"},
+                                 {"gs://key:secret@bucket/a", "'gs://bucket/a' is no place"},
+                                 {"file:///a", "write the path without file://"}}) {
+    try {
+      detail::is_remote(url);
+      ADD_FAILURE() << url;
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr(why));
+    }
+  }
 }
 
 TEST(Xml, GivesWhatIsThere) {

@@ -99,6 +99,23 @@ TEST_P(TableTest, ASchemaOfAnotherRunGivesTheSameNumbers) {
 INSTANTIATE_TEST_SUITE_P(Payloads, TableTest,
                          testing::Values(RowPayload::kTensor, RowPayload::kRow, RowPayload::kArrays));
 
+TEST(CsvSource, TheChecksumOfTheColumnsIsThatOfTheirCategories) {
+  TemporaryFolder folder;
+  write_all(folder / "train.csv", "job,note,kind\ncook,a,0\nnurse,b,1\n");
+  write_all(folder / "test.csv", "job,note,kind\nnurse,c,0\nnurse,d,1\n");
+  const auto checksum_of = [&](const char* file, const TableOptions& options) {
+    return convert_one(folder, csv_source({folder / file}, {.table = options})).columns_crc32c;
+  };
+  const TableOptions options{.label = "kind", .skip = {"note"}};
+  const auto train = checksum_of("train.csv", options);
+  const TableSchema schema = TableSchema::load(folder / "set.schema.json");
+  ASSERT_TRUE(train.has_value());
+  EXPECT_NE(checksum_of("test.csv", options), train) << "the cook is missing, and the nurse has another number";
+  EXPECT_EQ(checksum_of("test.csv", {.schema = schema}), train);
+  write_all(folder / "test.csv", "job,note,kind\nnurse,c,0\ncook,d,1\n");
+  EXPECT_EQ(checksum_of("test.csv", options), train) << "columns that are left out do not count";
+}
+
 TEST(CsvSource, OneHotColumnsAndNumbersAsLabel) {
   TemporaryFolder folder;
   write_all(folder / "a.tsv", "1\tx\t0.5\n2\ty\t-1\n");
@@ -627,6 +644,8 @@ TEST(RecordSource, KeepsTheDecoderThatAManifestNames) {
   const Manifest after = Manifest::load(folder / "again.manifest");
   EXPECT_EQ(after.decoder, before.decoder);
   EXPECT_EQ(after.labels, before.labels);
+  EXPECT_TRUE(after.columns_crc32c);
+  EXPECT_EQ(after.columns_crc32c, before.columns_crc32c);
   EXPECT_EQ(load_all(folder / "again.manifest").data, load_all(folder / "set.manifest").data);
 }
 

@@ -45,6 +45,7 @@ TEST(Manifest, SavesAndLoadsEveryField) {
   manifest.labels = {"cat", "d\xc3\xb6g \"2\""};
   manifest.image = {4, 5, 3};
   manifest.decoder = {"tensor", {{"labels", 0}, {"class_labels", 1}}, {{"data", {3, 2}, DType::kUint8}}};
+  manifest.columns_crc32c = 0xe3069283;
   manifest.statistics.numbers["d\xc3\xb6g"] = {7, 1, 0.1, 1e-300, -2.5, 1e30};
   manifest.statistics.classes["cat"] = 7;
   manifest.statistics.lengths = {7, 0, 3, 0, 3, 3};
@@ -157,10 +158,23 @@ TEST(DatasetWriter, LeavesNothingBehindUnlessFinished) {
   EXPECT_TRUE(std::filesystem::is_empty(folder / "new"));
   DatasetWriter writer(folder / "new/set", 2);
   writer.write(0, 0, "record");
+  for (const int shard : {-1, 2})
+    EXPECT_THAT(error_of<InvalidArgument>([&] { writer.write(shard, 1, "record"); }),
+                HasSubstr("there is no shard " + std::to_string(shard)));
   EXPECT_THAT(error_of<InvalidArgument>([&] { writer.finish({}); }),
               HasSubstr("set-00001-of-00002.rec would be empty"));
   EXPECT_THAT(error_of<InvalidArgument>([&] { DatasetWriter(folder / "x", 0); }), HasSubstr("1 to 10000 shards"));
   EXPECT_THAT(error_of<IoError>([&] { DatasetWriter("/proc/nowhere/set", 1); }), HasSubstr("/proc/nowhere"));
+}
+
+TEST(DatasetWriter, RefusesOtherHostsBeforeItMakesAFolder) {
+  TemporaryFolder folder;
+  const std::string source = write_data_set(folder, 3, 1);
+  for (const char* prefix : {"s3://bucket/set", "gs://bucket/set"}) {
+    EXPECT_THAT(error_of<InvalidArgument>([&] { DatasetWriter(prefix, 1); }), HasSubstr(prefix));
+    EXPECT_THAT(error_of<InvalidArgument>([&] { extract_records(source, prefix); }), HasSubstr(prefix));
+    EXPECT_FALSE(std::filesystem::exists(std::string(prefix).substr(0, 3))) << prefix;
+  }
 }
 
 TEST(Manifest, RefusesNamesThatWouldChange) {
@@ -198,6 +212,19 @@ TEST(Verify, NamesEveryDamagedRecord) {
   EXPECT_THAT(report.problems[0], HasSubstr(str(shard, ": record 3 at offset ", index[3].offset)));
   EXPECT_THAT(report.problems[1], HasSubstr(str(shard, ": record 7 at offset ", index[7].offset)));
   EXPECT_EQ(verify(folder / "set-00000-of-00002.rec").problems.size(), 0u);
+}
+
+TEST(Verify, CountsRecordsWithoutChecksums) {
+  TemporaryFolder folder;
+  const std::string path = write_data_set(folder, 20, 2), shard = folder / "set-00001-of-00002.rec";
+  EXPECT_EQ(verify(path).unchecked, 0);
+  EXPECT_EQ(verify(shard).unchecked, 0);
+  std::filesystem::remove(checksum_path(shard));
+  flip_bit(shard, read_index(index_path(shard))[3].offset + 8 + 30);  // payload
+  EXPECT_EQ(verify(shard).unchecked, 10);
+  EXPECT_THAT(verify(shard).problems, IsEmpty());
+  EXPECT_EQ(verify(path).unchecked, 0) << "the manifest has a checksum of the file";
+  EXPECT_THAT(verify(path).problems, testing::Contains(HasSubstr("the CRC32C of the file differs")));
 }
 
 TEST(Verify, ComparesFilesWithTheManifest) {

@@ -277,6 +277,27 @@ TEST(CopyRecords, KeepsTheDecoder) {
   EXPECT_THAT(refusal("wide-00000-of-00001.rec"), HasSubstr("has no manifest that says how to decode it"));
 }
 
+TEST(CopyRecords, KeepsTheChecksumOfTheColumns) {
+  TemporaryFolder folder;
+  const auto write = [&](const std::string& name, std::optional<std::uint32_t> columns) {
+    Manifest manifest = Manifest::load(write_rows(folder, name, 2));
+    manifest.columns_crc32c = columns;
+    manifest.save(folder / (name + ".manifest"));
+    return folder / (name + ".manifest");
+  };
+  const std::string set = write("set", 7), alike = write("alike", 7), other = write("other", 8),
+                    unknown = write("unknown", {});
+  EXPECT_EQ(copy_records({set}, folder / "copy", 2).columns_crc32c, 7u);
+  EXPECT_EQ(copy_records({set, alike}, folder / "both", 1).columns_crc32c, 7u);
+  EXPECT_EQ(copy_records({unknown, set}, folder / "more", 1).columns_crc32c, 7u);
+  EXPECT_THAT(error_of<InvalidArgument>([&] {
+                copy_records({set, other}, folder / "x", 1);
+              }),
+              HasSubstr("other.manifest has other columns or categories than the sources before it"));
+  write_foreign(folder, "rows", {"1,7,8"});
+  EXPECT_EQ(append_records(set, {folder / "rows.rec"}).columns_crc32c, 7u);
+}
+
 TEST(AppendRecords, TriesTheDecoderOnEachRecord) {
   TemporaryFolder folder;
   const std::string set = write_rows(folder, "set", 2);

@@ -32,6 +32,7 @@ using test::WebReply;
 using test::WebRequest;
 using test::WebServer;
 using testing::HasSubstr;
+using testing::Not;
 
 namespace fs = std::filesystem;
 
@@ -234,6 +235,19 @@ TEST_F(Remote, AnotherPartThanAskedForIsNotTaken) {
   EXPECT_EQ(epoch_of(loader), local_epoch());
 }
 
+TEST_F(Remote, APartOfAFileWhoseSizeTheServerDoesNotRepeatIsNotTheWhole) {
+  const std::string bytes(5000, 'x');
+  test::write_all(folder_ / "file", bytes);
+  WebServer server(folder_ / "", [&](const WebRequest& request, WebReply& reply) {
+    if (request.count == 1) reply.cut = 1000;
+    if (request.count == 2) reply = {206, "Content-Range: bytes 1000-1999/*\r\n", bytes.substr(1000, 1000)};
+  });
+  const int file = detail::download_unnamed(server.url("file"));
+  EXPECT_EQ(lseek(file, 0, SEEK_END), 5000);
+  close(file);
+  EXPECT_EQ(server.requests("file"), 3);
+}
+
 TEST_F(Remote, FailuresThatPassAreTriedAgain) {
   WebServer server(folder_ / "", [&](const WebRequest& request, WebReply& reply) {
     if (request.path.ends_with(".crc") || request.path.ends_with(".idx")) return;
@@ -372,6 +386,38 @@ TEST_F(Remote, AShardHasItsRoomWhileItIsFetched) {
   EXPECT_EQ(bytes_in(folder), 100U);
 }
 
+// PACELINE_CACHE may name a folder with other things in it.
+TEST_F(Remote, WhatIsNotOfTheCacheStays) {
+  const std::string folder = cache_ / "direct";
+  for (const char* other : {"mine/deep", ".ssh", "yarn"}) {
+    fs::create_directories(folder + '/' + other);
+    test::write_all(folder + '/' + other + "/file", std::string(50, 'x'));
+  }
+  test::write_all(folder + "/yarn.lock", "not the cache's");
+  const auto fill = [](const std::string& part) { test::write_all(part + "/shard.rec", std::string(100, 'x')); };
+  io::ShardCache cache({folder, 150});
+  for (const char* key : {"a", "b"}) EXPECT_TRUE(cache.take({key, {{"shard.rec", 100}}}, fill, {})) << key;
+  for (const char* other : {"/mine/deep/file", "/.ssh/file", "/yarn/file", "/yarn.lock"})
+    EXPECT_TRUE(fs::exists(folder + other)) << other;
+  EXPECT_FALSE(fs::exists(folder + "/a")) << "it made room for the other shard";
+}
+
+// A process that was stopped keeps its locks.
+TEST_F(Remote, ALoaderCanBeLeftWhileAnotherProcessKeepsTheCacheLocked) {
+  WebServer server(folder_ / "");
+  fs::create_directories(cache_ / "c");
+  const auto room = io::FileLock::attempt(cache_ / "c/room.lock", io::FileLock::kAlone);
+  ASSERT_TRUE(room);
+  {
+    RecordLoader loader(server.url("set.manifest"), in_order());
+    loader.start(0);
+    while (std::ranges::none_of(fs::directory_iterator(cache_ / "c"), [](const fs::directory_entry& entry) {
+      return entry.path().extension() == ".lock" && entry.path().filename() != "room.lock";
+    }))
+      std::this_thread::yield();
+  }
+}
+
 TEST_F(Remote, ACacheThatIsTooSmallIsSaid) {
   setenv("PACELINE_CACHE_SIZE", "1000", 1);
   WebServer server(folder_ / "");
@@ -392,6 +438,48 @@ TEST_F(Remote, ACopyThatWasDamagedSinceIsFetchedAgain) {
     }
   }
   EXPECT_EQ(server.requests(".rec"), 2 * kShards);
+}
+
+TEST_F(Remote, ACopyWithADamagedRecordIsFetchedAgainByTheNextLoader) {
+  WebServer server(folder_ / "");
+  const auto epoch = [&](OnDamage on_damage) {
+    RecordLoaderOptions options = in_order();
+    options.on_damage = on_damage;
+    RecordLoader loader(server.url("set.manifest"), options);
+    return epoch_of(loader);
+  };
+  const auto damage_copies = [&] {
+    for (const auto& entry : fs::recursive_directory_iterator(cache_ / "c"))
+      if (entry.path().filename() == "shard.rec") test::flip_bit(entry.path(), 40);
+  };
+  EXPECT_EQ(epoch(OnDamage::kSkip), local_epoch());
+  damage_copies();
+  EXPECT_NE(epoch(OnDamage::kSkip), local_epoch());
+  EXPECT_EQ(epoch(OnDamage::kSkip), local_epoch());
+  damage_copies();
+  EXPECT_THAT(error_of<Corrupt>([&] { epoch(OnDamage::kFail); }), HasSubstr("fetched anew next time"));
+  int failures = 1;
+  for (std::vector<std::string> delivered; delivered.empty();) {
+    try {
+      delivered = epoch(OnDamage::kFail);
+      EXPECT_EQ(delivered, local_epoch());
+    } catch (const Corrupt&) {
+      ASSERT_LE(++failures, kShards) << "a shard was not fetched again";
+    }
+  }
+}
+
+TEST_F(Remote, AManifestThatSaysAnotherSizeIsRefused) {
+  Manifest other = Manifest::load(folder_ / "set.manifest");
+  other.shards[0].bytes += 4;
+  other.save(folder_ / "other.manifest");
+  WebServer server(folder_ / "");
+  EXPECT_THAT(error_of<Corrupt>([&] {
+                RecordLoader loader(server.url("other.manifest"), in_order());
+                epoch_of(loader);
+              }),
+              HasSubstr(str("says ", other.shards[0].bytes, " bytes")));
+  EXPECT_LE(server.requests("0-of-00006.rec"), 3);
 }
 
 TEST_F(Remote, AChangedDataSetIsNotMistakenForTheOldOne) {
@@ -447,6 +535,10 @@ TEST_F(Remote, ToolsReadIt) {
   const VerifyReport damaged = verify(server.url("set.manifest"));
   ASSERT_FALSE(damaged.problems.empty());
   EXPECT_THAT(damaged.problems[0], HasSubstr(server.url("set-00000-of-00006.rec")));
+  fs::remove(folder_ / "set-00001-of-00006.crc");
+  std::string with_password = server.url("set.manifest");
+  with_password.insert(std::string_view("http://").size(), "user:secret@");
+  for (const std::string& problem : verify(with_password).problems) EXPECT_THAT(problem, Not(HasSubstr("secret")));
   EXPECT_TRUE(detail::exists(server.url("set.manifest")));
   EXPECT_FALSE(detail::exists(server.url("nothing")));
 }

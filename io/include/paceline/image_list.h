@@ -22,9 +22,9 @@ struct ImageList {
 
 // Lists the files below `folder` whose names end in .jpg, .jpeg or .png, in upper or lower case, sorted by path. Links
 // are followed. A link with such a name is listed even if it leads nowhere. Each sub-folder that holds images is a
-// class, numbered in sorted order. Images of the folder itself have class 0. Throws IoError. Throws InvalidArgument
-// where there are no images, where some are inside and some outside of sub-folders, where a link leads back to a folder
-// above it, and where the name of a class is not UTF-8.
+// class, numbered in sorted order. Images of the folder itself have class 0, and a warning is logged. Throws IoError.
+// Throws InvalidArgument where there are no images, where some are inside and some outside of sub-folders, where a link
+// leads back to a folder above it, and where the name of a class is not UTF-8.
 ImageList list_image_folder(const std::string& folder);
 
 // Reads lines `id \t label [\t label ...] \t path`, each with an id of its own. Paths are relative to `root`. All have

@@ -68,18 +68,19 @@ struct DecoderDescription {
 
 // What is known of a data set.
 struct Manifest {
-  std::string payload = "image";              // what a record holds: "image" is MXNet's image record; "bytes": anything
-  std::string encoding;                       // of the images: "raw", "png", "jpg", "mixed"
-  int label_width = 1;                        // numbers per record; the most, where they vary
-  bool variable_labels = false;               // a record may have fewer numbers, as those for detection do
-  bool class_labels = true;                   // the one label is a class number 0, 1, 2, ...
-  std::vector<std::string> labels;            // names of the classes; may be empty
-  ImageSize image;                            // of all images
-  DecoderDescription decoder;                 // of records that are no images; for a loader that is given no decoder
-  DataStatistics statistics;                  // as a converter counted them; may be empty
-  std::optional<std::uint64_t> shuffle_seed;  // of the order in which records were packed; none: not shuffled
-  std::vector<Shard> shards;                  // in the order in which their records are numbered
-  std::string folder;                         // where it was loaded from; not stored
+  std::string payload = "image";    // what a record holds: "image" is MXNet's image record; "bytes": anything
+  std::string encoding;             // of the images: "raw", "png", "jpg", "mixed"
+  int label_width = 1;              // numbers per record; the most, where they vary
+  bool variable_labels = false;     // a record may have fewer numbers, as those for detection do
+  bool class_labels = true;         // the one label is a class number 0, 1, 2, ...
+  std::vector<std::string> labels;  // names of the classes; may be empty
+  ImageSize image;                  // of all images
+  DecoderDescription decoder;       // of records that are no images; for a loader that is given no decoder
+  std::optional<std::uint32_t> columns_crc32c;  // of the columns of a table and their categories; none: not known
+  DataStatistics statistics;                    // as a converter counted them; may be empty
+  std::optional<std::uint64_t> shuffle_seed;    // of the order in which records were packed; none: not shuffled
+  std::vector<Shard> shards;                    // in the order in which their records are numbered
+  std::string folder;                           // where it was loaded from; not stored
 
   // The number of records in all shards.
   std::int64_t records() const;
@@ -106,7 +107,8 @@ class DatasetWriter {
   DatasetWriter(const DatasetWriter&) = delete;
   DatasetWriter& operator=(const DatasetWriter&) = delete;
 
-  // Appends a record to a shard, counted from 0; `key` goes into its index. Throws IoError.
+  // Appends a record to a shard, counted from 0; `key` goes into its index. Throws IoError, and
+  // InvalidArgument where there is no such shard.
   void write(int shard, std::int64_t key, std::string_view record);
   // Sets the shards of `manifest`, gives all files their names and returns the manifest's path. Throws InvalidArgument
   // where a shard holds no record, and what Manifest::save() throws.

@@ -47,6 +47,7 @@ struct VerifyReport {
   std::int64_t records = 0;           // that were read
   std::int64_t shards = 0;            // files that were read
   std::int64_t left_out = 0;          // records that are sound, but that no index names
+  std::int64_t unchecked = 0;         // records without a checksum, whose contents were not checked
   std::vector<std::string> problems;  // one sentence each, in file order
 };
 
@@ -75,8 +76,9 @@ Manifest append_records(const std::string& manifest, const std::vector<std::stri
 
 // Copies the records of `sources`, in order, into a data set of so many shards with about as many records each. Records
 // keep their bytes, and their keys where no two are equal; else they are numbered anew. Classes keep their names, which
-// must be the same in every source that names them. Where a manifest names a decoder, every source must be a data set
-// with the same decoder. Throws IoError, Corrupt at damage, InvalidArgument.
+// must be the same in every source that names them, and so must the checksum of the columns of a table. Where a
+// manifest names a decoder, every source must be a data set with the same decoder. Throws IoError, Corrupt at damage,
+// InvalidArgument.
 Manifest copy_records(const std::vector<std::string>& sources, const std::string& prefix, int shards,
                       const RecordWork& work = {});
 

@@ -13,7 +13,8 @@
 
 namespace paceline::detail {
 
-// Is it a URL that the functions below take? Any other path is one of the file system.
+// Is it a URL that the functions below take? A path without a scheme is one of the file system. Throws InvalidArgument
+// for any other scheme: gs://, file://, S3://.
 bool is_remote(std::string_view path);
 
 // The path as messages show it: a URL without user, password and query.
@@ -50,6 +51,7 @@ int download_unnamed(const std::string& url);
 struct FileStart {
   std::string bytes;
   std::optional<std::uint64_t> size;
+  std::string tag;  // differs where a remote file's contents do; empty where the server names none
 };
 std::optional<FileStart> read_start(const std::string& path, std::size_t count);
 
