@@ -455,8 +455,8 @@ std::vector<std::pair<LinkId, std::uint64_t>> Membership::untold() {
 
 bool Membership::everybody_knows() const {
   const Lock lock(mutex_);
-  return std::all_of(members_.begin(), members_.end(),
-                     [&](const Member& member) { return !member.peer.alive || member.knows >= epoch_; });
+  return std::ranges::all_of(
+      members_, [epoch = epoch_](const Member& member) { return !member.peer.alive || member.knows >= epoch; });
 }
 
 bool Membership::everybody_left() const {

@@ -254,7 +254,7 @@ void average(Slice& slice, std::span<const Contribution> contributions) {
 
 Snapshot encoded_weights(Slice& slice, const std::shared_ptr<const Codec>& codec) {
   std::vector<Snapshot>& latest = slice.rare().latest;
-  std::erase_if(latest, [&](const Snapshot& snapshot) { return snapshot.version != slice.version; });
+  std::erase_if(latest, [version = slice.version](const Snapshot& snapshot) { return snapshot.version != version; });
   const auto known =
       std::find_if(latest.begin(), latest.end(), [&](const Snapshot& snapshot) { return snapshot.codec == codec; });
   if (known != latest.end()) return *known;

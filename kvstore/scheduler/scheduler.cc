@@ -140,7 +140,8 @@ struct Scheduler::Impl {
 
   bool ended_within(std::chrono::milliseconds time) {
     const Lock lock(mutex);
-    return changed.wait_for(mutex, time, [this] { return over || node.failure(); });
+    return changed.wait_for(mutex, time,
+                            [this]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return over || node.failure(); });
   }
 
   static std::vector<std::unique_ptr<SchedulerService>> every_service(const ClusterConfig& config,

@@ -117,7 +117,7 @@ class StoreService final : public SchedulerService {
     for (const Peer& peer : roster.peers)
       if (peer.id.role == Role::kWorker && peer.alive) incarnations[peer.id.rank] = peer.incarnation;
     incarnations.swap(incarnations_);
-    const auto lost = [&](int rank) {
+    const auto lost = [&](int rank) PACELINE_NO_THREAD_SAFETY_ANALYSIS {
       const auto now = incarnations_.find(rank), before = incarnations.find(rank);
       return now == incarnations_.end() || (before != incarnations.end() && before->second != now->second);
     };

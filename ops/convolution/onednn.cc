@@ -209,7 +209,9 @@ class Convolution {
         break;
       }
       case ConvolutionPass::kBackwardWeight: {
-        const auto describe_pass = [&](const Descriptors& as) {
+        // clang 14 captures no structured bindings, but variables made from them.
+        const auto describe_pass = [&, biased = biased, stride = stride, dilation = dilation,
+                                    padding = padding](const Descriptors& as) {
           using Primitive = dnnl::convolution_backward_weights;
           if (biased)
             return description_of<Primitive>(std::tuple(hint), kHow, as.x, as.weight, as.bias, as.y, stride, dilation,

@@ -7,7 +7,8 @@
 #include <paceline/detail/elementwise.h>
 
 #include <algorithm>
-#include <ranges>
+#include <numeric>
+#include <vector>
 
 namespace paceline {
 
@@ -25,6 +26,8 @@ void sort_cpu(const KernelContext& context, std::span<const Tensor> in, std::spa
   const AxisView view = around_axis(shape, axis);
   const std::int64_t kept = out[0].shape[axis];
   auto* const places = static_cast<std::int64_t*>(context.workspace);
+  std::vector<std::int64_t> all(static_cast<std::size_t>(view.size));
+  std::iota(all.begin(), all.end(), 0);
   visit_dtype(in[0].dtype, [&]<class T>(TypeTag<T>) {
     using A = accumulator_t<T>;
     for (std::int64_t line = 0; line < view.outer * view.inner; ++line) {
@@ -33,11 +36,10 @@ void sort_cpu(const KernelContext& context, std::span<const Tensor> in, std::spa
       const auto comes_first = [&](std::int64_t i, std::int64_t j) {
         return is_first(order.descending, static_cast<A>(x[i * view.inner]), i, static_cast<A>(x[j * view.inner]), j);
       };
-      const auto all = std::views::iota(std::int64_t{0}, view.size);
       if (kept < view.size) {
-        std::ranges::partial_sort_copy(all, std::span(places, static_cast<std::size_t>(kept)), comes_first);
+        std::partial_sort_copy(all.begin(), all.end(), places, places + kept, comes_first);
       } else {
-        std::ranges::copy(all, places);
+        std::copy(all.begin(), all.end(), places);
         std::sort(places, places + kept, comes_first);
       }
       const std::int64_t to = outer * kept * view.inner + inner;

@@ -402,7 +402,7 @@ struct Clip {
   }
   template <class T>
   PACELINE_HOST_DEVICE T chain(T gradient, T x) const {
-    return (x > T(attributes.low)) & (x < T(attributes.high)) ? gradient : T(0);
+    return ((x > T(attributes.low)) & (x < T(attributes.high))) ? gradient : T(0);
   }
 };
 

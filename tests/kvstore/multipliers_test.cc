@@ -317,7 +317,7 @@ TEST(Multipliers, RefuseWhatIsNoFactor) {
     EXPECT_THAT(error(std::string("decay_mult=") + list), HasSubstr("is not written PATTERN:FACTOR")) << list;
   EXPECT_EQ(error("lr_mult=a:0+b:1e3,decay_mult="), "");
   for (const char* pattern : {"", "a,b", "a:b", "a+b"})
-    EXPECT_THAT(error_of_call([&] { Spec(optim::SGD{.lr_mult = {{pattern, 1}}}); }), HasSubstr("write '?'"));
+    EXPECT_THAT(error_of_call([&] { Spec spec(optim::SGD{.lr_mult = {{pattern, 1}}}); }), HasSubstr("write '?'"));
 }
 
 }  // namespace

@@ -189,7 +189,7 @@ class Voting final : public Codec {
   }
 
  private:
-  const ThreeBytes bytes_;
+  ThreeBytes bytes_;
 };
 
 TEST(OwnCodec, ThatVotesIsRefusedInModeRing) {

@@ -92,7 +92,9 @@ TEST(RingHosts, AllGetTheBitsOfTheSumInOrder) {
   for (Weights& gradient : gradients)
     for (double& g : gradient) g = std::uniform_real_distribution(-1.0, 1.0)(random);
   const Weights expected = expected_mean(hosts, gradients);
-  for (const auto& [transport, faulty] : {std::pair{"inproc", false}, {"shm", false}, {"inproc", true}}) {
+  for (const auto& each : {std::pair{"inproc", false}, {"shm", false}, {"inproc", true}}) {
+    const char* const transport = each.first;
+    const bool faulty = each.second;
     SCOPED_TRACE(str(transport, faulty ? ", faulty" : ""));
     ClusterInProcess cluster({.mode = "ring",
                               .workers = 5,

@@ -114,7 +114,6 @@ class OpDef {
   const std::vector<Input>& inputs() const { return inputs_; }
   bool is_variadic() const { return variadic_; }
   const std::vector<std::string>& outputs() const { return outputs_; }
-  const std::vector<std::string>& auxiliary_outputs() const { return auxiliary_; }
   bool has_gradient() const { return gradient_ || composed_; }
   bool works_in_place() const { return kernel_.elementwise && outputs_.size() <= 1 && auxiliary_.empty(); }
   bool has_kernel(DeviceKind kind) const;
