@@ -55,19 +55,22 @@ class BarrierService final : public SchedulerService {
   struct Meeting {
     proto::Barrier body;
     std::string name, mismatch;
-    int first = 0;  // rank of the worker that gave `name`
+    int first = 0;         // rank of the worker that gave `name`
+    bool of_late = false;  // a worker that joined after the start is among those that gave values
 
     void add(int rank, const std::string& its_name, const std::string& value) {
       if (body.given().empty()) {
         name = its_name;
         first = rank;
       }
-      if (its_name != name)
-        mismatch = str("worker ", first, " gathers '", name, "' where worker ", rank, " gathers '", its_name,
-                       "'; every worker calls all_gather() with the same names in the same order");
+      if (its_name != name) differs(str("worker ", rank, " gathers '", its_name, "'"));
       proto::Barrier::Given* given = body.add_given();
       given->set_rank(static_cast<std::uint32_t>(rank));
       given->set_value(value);
+    }
+    void differs(const std::string& how) {
+      mismatch = str("worker ", first, " gathers '", name, "' where ", how,
+                     "; every worker makes the same collective calls in the same order");
     }
   };
   struct Waiting {
@@ -108,8 +111,18 @@ class BarrierService final : public SchedulerService {
     if (!met.empty()) leader_ = *met.begin();
     for (const auto& [incarnation, worker] : workers_)
       for (const Waiting& entry : worker.waiting)
-        if (!entry.name.empty() && entry.number > passed_ && entry.number <= passed)
-          meetings_[entry.number].add(entry.request.from().rank, entry.name, entry.value);
+        if (!entry.name.empty() && entry.number > passed_ && entry.number <= passed) {
+          Meeting& meeting = meetings_[entry.number];
+          meeting.add(entry.request.from().rank, entry.name, entry.value);
+          meeting.of_late |= is_late(incarnation);
+        }
+    for (const auto& [incarnation, worker] : workers_)
+      for (const Waiting& entry : worker.waiting) {
+        if (!entry.name.empty() || !must_meet(entry)) continue;
+        const auto meeting = meetings_.find(entry.number);
+        if (entry.number <= passed_ || meeting == meetings_.end() || meeting->second.of_late) continue;
+        meeting->second.differs(str("worker ", entry.request.from().rank, " calls barrier() or a function with one"));
+      }
     passed_ = std::max(passed_, passed);
     for (auto& [incarnation, worker] : workers_)
       std::erase_if(worker.waiting, [&](const Waiting& entry) {
@@ -122,24 +135,28 @@ class BarrierService final : public SchedulerService {
   }
 
   void answer(const Waiting& entry) const {
-    // A worker that joined late may gather under another name at a barrier that the others have passed. It gets no
-    // values.
-    const auto meeting = entry.name.empty() ? meetings_.end() : meetings_.find(entry.number);
-    if (meeting == meetings_.end() || (meeting->second.mismatch.empty() && meeting->second.name != entry.name))
-      return answer(entry.request, entry.number);
-    if (meeting->second.mismatch.empty()) return answer(entry.request, entry.number, meeting->second.body);
+    // A worker that joined late may gather under another name at a barrier that the others have passed, or have a mere
+    // barrier there. It gets no values.
+    const auto meeting = meetings_.find(entry.number);
+    const bool met = meeting != meetings_.end();
+    if (met && meeting->second.mismatch.empty() && meeting->second.name == entry.name)
+      return answer(entry.request, entry.number, meeting->second.body);
     proto::Barrier body;
-    body.set_mismatch(meeting->second.mismatch);
+    if (met && (!entry.name.empty() || must_meet(entry))) body.set_mismatch(meeting->second.mismatch);
     answer(entry.request, entry.number, std::move(body));
   }
 
   void answer(const Request& request, std::uint64_t number, proto::Barrier body = {}) const {
     body.set_number(number);
-    body.set_late(at_start_.count(request.incarnation()) == 0);
+    body.set_late(is_late(request.incarnation()));
     body.set_clock(clock_);
     body.set_leader(static_cast<std::uint32_t>(leader_));
     reply(request, body);
   }
+
+  bool is_late(std::uint64_t incarnation) const { return at_start_.count(incarnation) == 0; }
+  // A late worker may count its barriers otherwise, so it may have a mere barrier where the others gather.
+  bool must_meet(const Waiting& entry) const { return !entry.joining && !is_late(entry.request.incarnation()); }
 
   std::uint64_t clock_ = 0;  // largest clock so far; every worker leaves a barrier with at least this clock
   std::uint64_t passed_ = 0;

@@ -48,7 +48,7 @@ std::pair<std::uint64_t, GatheredValues> SchedulerClient::gather(std::uint64_t n
   barrier.set_value(value);
   const auto reply = parse_body<proto::Barrier>(ask(MessageKind::kBarrier, barrier));
   leader_ = static_cast<int>(reply.leader());
-  if (!name.empty()) mismatch_ = reply.mismatch();
+  if (!reply.mismatch().empty()) mismatch_ = reply.mismatch();
   GatheredValues given;
   for (const proto::Barrier::Given& entry : reply.given()) given[static_cast<int>(entry.rank())] = entry.value();
   return {std::max(clock, reply.clock()), std::move(given)};

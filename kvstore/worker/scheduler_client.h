@@ -47,7 +47,8 @@ class SchedulerClient {
   // Throws InvalidArgument if another worker has given other `rules` in its call number `call`.
   void agree_on_rules(std::uint32_t call, const std::string& rules);
 
-  // Throws InvalidArgument, once, if workers met under different names in the last gather() with a name.
+  // Throws InvalidArgument, once, if workers met under different names since the last call, or one with a name and
+  // another without.
   void require_one_name() {
     const std::string mismatch = std::exchange(mismatch_, {});
     require(mismatch.empty(), mismatch);

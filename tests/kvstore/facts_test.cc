@@ -113,6 +113,20 @@ TEST(Facts, AreNotGatheredUnderTwoNames) {
   }
 }
 
+TEST(Facts, AreNotGatheredWhereAnotherWorkerHasABarrier) {
+  for (const std::string mode : {"dist_sync", "dist_async", "ring", "gossip"}) {
+    SCOPED_TRACE(mode);
+    ClusterInProcess cluster({.mode = mode, .workers = 3, .servers = servers_of(mode), .serial = false});
+    cluster.run([&](int worker, KVStore& store) {
+      const auto meets = [&] { worker == 1 ? store.barrier() : void(store.all_gather("loss", "1")); };
+      EXPECT_THAT(meets,
+                  ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("gathers 'loss'"), HasSubstr("worker 1 calls"))));
+      EXPECT_EQ(store.all_gather("again", "x").size(), 3u);
+      store.barrier();
+    });
+  }
+}
+
 // What a lost worker gave before the others came does not count, and who takes its place reads the facts.
 TEST(Facts, OutliveALostWorkerAndItsValuesDoNot) {
   for (const std::string mode : {"dist_sync", "dist_async:bound=2", "ring"}) {

@@ -106,6 +106,8 @@ TEST(FaultPlan, SaysWhatIsWrong) {
       {"drop 0.1 of nothing", "'nothing' is no kind of message"},
       {"freeze worker0 at step 3", "say how long"},
       {"kill", "it ends where a process is expected"},
+      {"slow_connect 4s worker0->server0", "neither a link"},
+      {"slow_connect 4s of reply", "nor a kind of message"},
       {"kill worker0 for 3s", "a kill has no duration"},
       {"kill worker0 before reply", "it wants 'sending KIND'"},
       {"kill worker0 of reply", "'of' is not understood here"},

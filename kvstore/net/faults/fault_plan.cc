@@ -186,6 +186,8 @@ Fault read_fault(Statement& statement, Fault::Kind kind, const std::string& text
   }
   if (kind == Fault::Kind::kFreeze && !fault.seconds) statement.fail("say how long, for example `for 3s`");
   if (fault.end && (fault.seconds || strikes_process(fault))) statement.fail("'to' does not fit here");
+  if (kind == Fault::Kind::kSlowConnect && (fault.to != "*" || fault.of))
+    statement.fail("it takes a process, and neither a link nor a kind of message");
   if (kind == Fault::Kind::kKill && fault.seconds) statement.fail("a kill has no duration");
   if (fault.end && fault.end->in_steps == fault.begin.in_steps && fault.end->value <= fault.begin.value)
     statement.fail("it ends before it begins");
