@@ -361,5 +361,38 @@ TEST(DataOfAFailedPush, DoesNotCountAsDelivered) {
   }
 }
 
+// The data is committed after the step of the push, and after a pull that has failed because of it.
+TEST(DataOfAFailedPush, DoesNotCountAsDeliveredWhenItsStepIsOver) {
+  for (const std::string mode : {"dist_sync", "ring"}) {
+    SCOPED_TRACE(mode);
+    test::ClusterInProcess cluster({.mode = mode, .workers = 1, .servers = mode == "ring" ? 0 : 1, .serial = false});
+    cluster.run([&](int, KVStore& store) {
+      Engine& engine = cluster.engine(0);
+      Backend& backend = store.backend();
+      const NDArray weight = NDArray::zeros(Shape{1}, DType::kFloat32, {}, engine);
+      store.init({{"w", weight}});
+      store.set_optimizer(optim::SGD{.lr = 1});
+      backend.data_part(0);
+      backend.data_begin(0, {.mine = {{0, 9}}, .all = {{0, 9}}});
+      const NDArray gradient = NDArray::zeros(Shape{1}, DType::kFloat32, {}, engine);
+      store.push_pull({{"w", gradient}}, {{"w", weight}});
+      store.step_end();
+      weight.wait();
+      backend.data_commit(0, {{0, 1}});
+
+      engine.push({"broken"}, {}, std::array{gradient.variable()}, [](TaskContext&) { throw Error("broken"); });
+      store.push("w", gradient);
+      store.step_end();
+      store.pull("w", weight);
+      EXPECT_THROW(weight.wait(), Error);
+      store.barrier();  // the failed push is forgotten now
+      backend.data_commit(0, {{1, 2}});
+      EXPECT_EQ(backend.data_committed(0), (PositionRanges{{0, 1}}));
+      EXPECT_THAT(test::error_of_call([&] { backend.data_take_over(0, false); }), testing::HasSubstr("has failed"));
+    });
+    cluster.abandon();
+  }
+}
+
 }  // namespace
 }  // namespace paceline

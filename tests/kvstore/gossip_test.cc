@@ -292,6 +292,22 @@ TEST(Gossip, ALoadThatIsRefusedIsRefusedByAll) {
   });
 }
 
+TEST(Gossip, ALoadWhoseLeaderIsLostThrowsAtTheOthers) {
+  ClusterInProcess cluster({.mode = "gossip", .workers = 2, .servers = 0, .serial = false});
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    store.init({{"w", full(4, 0, engine)}});
+    if (worker == 1) {
+      EXPECT_THROW(store.load({}), NetworkError);
+      return;
+    }
+    const NDArray unread = full(4, 1, engine);
+    engine.push({"fails"}, {}, std::array{unread.variable()}, [](TaskContext&) { throw IoError("test"); });
+    EXPECT_THROW(store.load({{{"w", unread}}, {}}), IoError);
+    cluster.kill_worker(worker);
+  });
+}
+
 TEST(Gossip, GoesOnAfterAFailedGradient) {
   ClusterInProcess cluster({.mode = "gossip", .workers = 2, .servers = 0, .serial = false});
   cluster.run([&](int worker, KVStore& store) {

@@ -123,6 +123,25 @@ TEST(RingCompressed, ACallThatIsRefusedLeavesNothingBehind) {
   });
 }
 
+TEST(RingCompressed, WarnsOnceThatACheckpointLacksTheResidual) {
+  const auto warnings = [](const std::string& mode) {
+    testing::internal::CaptureStderr();
+    {
+      ClusterInProcess cluster({.mode = mode, .workers = 1, .servers = 0});
+      cluster.run([&](int worker, KVStore& store) {
+        store.init({{"w", NDArray::zeros(Shape{4}, DType::kFloat32, {}, cluster.engine(worker))}});
+        for (int i = 0; i < 2; ++i) store.save();
+      });
+    }
+    const std::string log = testing::internal::GetCapturedStderr();
+    int count = 0;
+    for (std::size_t at = 0; (at = log.find("lacks the state of its codec", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  EXPECT_EQ(warnings("ring:compression=top_k,min_bytes=1"), 1);
+  EXPECT_EQ(warnings("ring:compression=bf16"), 0);
+}
+
 TEST(RingCompressed, SaysWhatItDoesNotTake) {
   ClusterConfig config;
   config.servers = 0;

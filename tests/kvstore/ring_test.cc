@@ -438,6 +438,25 @@ void goes_on_after_a_loss(double factor) {
 TEST(Ring, GoesOnAfterALoss) { goes_on_after_a_loss(0.5); }
 TEST(Ring, GoesOnAfterALossWithoutState) { goes_on_after_a_loss(0); }
 
+// The lost worker is still there when the leader has the older weights and the others have the newer ones.
+TEST(Ring, LoadedWeightsOutliveALossDuringTheLoad) {
+  ClusterInProcess cluster({.mode = "ring", .workers = 3, .servers = 0, .serial = false});
+  cluster.run([&](int worker, KVStore& store) {
+    const Scalar scalar = start(cluster, worker, store);
+    step(store, scalar);
+    const StoreState state = store.save();
+    for (int i = 0; i < 3; ++i) step(store, scalar);
+    if (worker == 2) {
+      store.barrier();  // the first one of load()
+      return cluster.kill_worker(worker);
+    }
+    store.load(state);
+    EXPECT_EQ(scalar.weight.item<double>(), 1);
+    step(store, scalar);
+    EXPECT_EQ(scalar.weight.item<double>(), 2);
+  });
+}
+
 TEST(Ring, CheckpointsAreReadByOtherModesAndBack) {
   const Spec optimizer = optim::SGD{.lr = 0.125, .momentum = 0.5};
   const auto engine = make_threaded_engine();

@@ -73,6 +73,40 @@ TEST_P(RingUneven, AFailedGradientHasNoPartInItsRound) {
   });
 }
 
+TEST_P(RingUneven, APullAfterAFailedPushFailsInsteadOfWaiting) {
+  ClusterInProcess cluster(ring_of(1));
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    const NDArray weight = full(0, engine);
+    store.init({{"w", weight}});
+    store.set_optimizer(optim::SGD{.lr = 1});
+    const StoreState first = store.save();
+    const auto push = [&](bool fails) {
+      const NDArray gradient = full(-1, engine);
+      if (fails)
+        engine.push({"fails"}, {}, std::array{gradient.variable()},
+                    [](TaskContext&) { throw InvalidArgument("test"); });
+      store.push("w", gradient);
+    };
+    for (const bool after_the_step : {true, false}) {
+      push(true);
+      store.pull("w", weight);
+      if (after_the_step) store.step_end();
+      ASSERT_THROW(weight.wait(), InvalidArgument);
+      if (!after_the_step) store.step_end();
+    }
+    // The next push and the next load have nothing to do with it.
+    push(false);
+    store.step_end();
+    store.pull("w", weight);
+    EXPECT_EQ(weight.to_vector<double>()[0], 1);
+    push(true);
+    store.step_end();
+    EXPECT_EQ(error_of_call([&] { store.load(first); }), "");
+    EXPECT_EQ(weight.to_vector<double>()[0], 0);
+  });
+}
+
 // Worker 1 pushes its part of the round when worker 0 has asked for the new rules.
 TEST_P(RingUneven, NewRulesBeginWithTheNextRoundEverywhere) {
   ClusterInProcess cluster(ring_of(2));
@@ -102,6 +136,67 @@ TEST_P(RingUneven, NewRulesBeginWithTheNextRoundEverywhere) {
   });
   EXPECT_NEAR(weights[0][0], 1 + 1.5 + (1 + 0.9 * 1.5), 1e-12);
   EXPECT_EQ(weights[0], weights[1]);
+}
+
+// Worker 1 has no part in the second round, and asks for the new rules before that round closes.
+TEST_P(RingUneven, NewRulesWaitForTheRoundsOfOtherWorkers) {
+  ClusterInProcess cluster(ring_of(2));
+  std::array<double, 2> weights{};
+  std::atomic<bool> asks = false;
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    const NDArray weight = full(0, engine);
+    store.init({{"w", weight}});
+    store.set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
+    const auto step = [&] {
+      store.push_pull({{"w", full(-1, engine)}}, {{"w", weight}}, 1);
+      store.step_end();
+      weight.wait();
+    };
+    step();
+    if (worker == 1) {
+      store.step_end();
+      asks = true;
+    } else {
+      while (!asks) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      step();
+    }
+    store.set_optimizer(optim::SGD{.lr = 1, .momentum = 0.9});
+    store.barrier();
+    store.pull("w", weight);
+    weights[static_cast<std::size_t>(worker)] = weight.to_vector<double>()[0];
+  });
+  EXPECT_EQ(weights, (std::array{2.5, 2.5}));
+}
+
+// Worker 0 makes its call of set_optimizer() when worker 1 has already changed the rate.
+TEST_P(RingUneven, ARateOutlivesTheSameOptimizerOfASlowerWorker) {
+  ClusterInProcess cluster(ring_of(2));
+  std::atomic<bool> changed = false;
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    const NDArray a = full(0, engine), b = NDArray::full(Shape{70000}, 0, DType::kFloat64, {}, engine);
+    store.init({{"a", a}, {"b", b}});
+    while (worker == 0 && !changed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    store.set_optimizer(optim::SGD{.lr = 1});
+    if (worker == 1) store.set_learning_rate(0.5);
+    changed = true;
+    store.push_pull({{"b", NDArray::full(b.shape(), -1, DType::kFloat64, {}, engine)}}, {{"b", b}}, 1);
+    store.step_end();
+    EXPECT_EQ(b.to_vector<double>(), std::vector<double>(70000, 0.5)) << "worker " << worker;
+    // A new optimizer has its own rate, and a rate that is set then counts everywhere.
+    store.set_optimizer(optim::SGD{.lr = 2});
+    store.push_pull({{"a", full(-1, engine)}}, {{"a", a}}, 1);
+    store.step_end();
+    EXPECT_EQ(a.to_vector<double>()[0], 2);
+    store.barrier();
+    if (worker == 0) store.set_learning_rate(0.25);
+    store.barrier();
+    store.push_pull({{"a", full(-1, engine)}}, {{"a", a}}, 1);
+    store.step_end();
+    EXPECT_EQ(a.to_vector<double>()[0], 2.25);
+  });
 }
 
 // A round is applied with one rate everywhere, whenever the other hears of it.

@@ -218,8 +218,8 @@ class Backend {
   // there are positions, or until every position of the epoch is committed; the answer is then empty. Before finish(),
   // call it with `wait` until the answer is empty. Rounds and bounds do not wait for a worker that waits here.
   //
-  // Throws Error if a push of this worker has failed. The positions of that push do not count as delivered. Other
-  // workers can take them over when this worker has ended.
+  // Throws Error if a push of this worker has failed. The positions of that push do not count as delivered, and neither
+  // do positions that are committed later. Other workers can take them over when this worker has ended.
   virtual PositionRanges data_take_over(std::int64_t epoch, bool wait, PieceSize size = {}) = 0;
 
   // Statistics of the job so far.

@@ -51,7 +51,7 @@ class Codec {
   virtual void decode(EncodedBytes bytes, std::int64_t count, std::int64_t begin, std::span<float> out) const = 0;
 
   // The names of the state arrays, which the worker keeps. Each array has one element for each element of the slice. It
-  // begins with zeros, and checkpoints contain it.
+  // begins with zeros. Checkpoints contain it, except in mode ring.
   virtual std::vector<std::string> state_names() const { return {}; }
   // True: the errors of encoding do not average out, so error feedback must keep them for the next push.
   virtual bool biased() const { return true; }

@@ -95,7 +95,8 @@ class KVStore {
   // keys, shapes or types, throws InvalidArgument naming both workers. May be called again for further keys.
   void init(const std::vector<InitValue>& values);
   // Sets the update rule. Every worker names the same optimizer. Blocks until every server has it. The first worker's
-  // call counts. A worker that names another spec gets InvalidArgument.
+  // call counts. A worker that names another spec gets InvalidArgument. In `ring`, every call after the first is
+  // collective, and all earlier pushes are applied by the old rule.
   void set_optimizer(const Spec& optimizer);
   // Sets the base rate, which the schedule scales. Blocks until every server has the rate; in `ring`, until every
   // worker has it. In `gossip` and `dist_local`, only the rate of this worker changes. Throws InvalidArgument for a

@@ -123,6 +123,8 @@ class RingBackend final : public Backend {
 
   void set_optimizer(const Spec& optimizer) override {
     make_optimizer(optimizer);
+    // After a barrier no round is open that one worker would apply by the old rules and another by the new ones.
+    if (optimizer_calls_ > 0 && optimizer_calls_ >= peer_.optimizer_call()) barrier();
     client_.agree_on_rules(++optimizer_calls_, optimizer.text());
     pending_->wait_none();  // every worker applies the earlier pushes by the old rules
     peer_.set_rules(optimizer_calls_, optimizer);
@@ -205,15 +207,16 @@ class RingBackend final : public Backend {
     client_.data_begin(epoch, plan);
   }
   void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) override {
-    // Positions count as delivered when the gradients that were computed from them are applied.
+    // Positions count as delivered when the gradients that were computed from them are applied. A step may have ended
+    // before its positions are committed, so the failure of any earlier push counts.
     std::shared_ptr<Step> step;
     {
       Lock lock(mutex_);
       step = pushed_in_step_ ? applied_ : last_applied_.lock();
     }
-    auto send = [this, pending = pending_, message = SchedulerClient::commit_message(epoch, done, note)](
-                    const std::exception_ptr& error) mutable {
-      if (error) return undelivered_.note(error);
+    auto send = [this, pending = pending_,
+                 message = SchedulerClient::commit_message(epoch, done, note)](const std::exception_ptr&) mutable {
+      if (failed_.error()) return;
       pending->add();
       scheduler_.submit(0, 0, std::move(message),
                         [pending](const std::optional<Message>&, const std::exception_ptr&) { pending->remove(); });
@@ -231,7 +234,7 @@ class RingBackend final : public Backend {
       peer_.enter_idle(clock());
       paused_ = true;
     }
-    require_delivered(undelivered_);
+    require_delivered(failed_);
     return client_.data_take_over(epoch, wait, size);
   }
 
@@ -302,7 +305,10 @@ class RingBackend final : public Backend {
     std::vector<Variable> reads, writes;
     std::vector<RingKey*> shared;
     for (const RingCall::Item& item : call->items) {
-      if (!item.gradient.is_none()) reads.push_back(item.gradient.variable());
+      if (!item.gradient.is_none())
+        reads.push_back(item.gradient.variable());
+      else if (item.key->call != calls_)   // not pushed in this call
+        reads.push_back(item.key->order);  // so that the pull fails if an earlier push has failed
       writes.push_back(item.key->order);
       if (item.out.is_none()) continue;
       writes.push_back(item.out.variable());
@@ -331,17 +337,7 @@ class RingBackend final : public Backend {
       arrays.push_back(here.at(info.name));
       keys_[info.name] = std::move(key);
     }
-    // The number of keys in each block of memory. If a block holds several keys, the store does not share their arrays.
-    std::map<detail::VariableState*, int> keys_in;
-    for (const InitValue& value : values) ++keys_in[value.value.variable().state()];
-    for (const InitValue& value : values) {
-      RingKey& key = *keys_.at(value.key);
-      const NDArray& array = key.weight = value.value;
-      if (!value.shared || value.average || keys_in.at(array.variable().state()) > 1) continue;
-      if (array.device() != Device{} || !array.is_contiguous()) continue;
-      key.shared = std::make_shared<NDArray>(array);
-      key.shared_version = array.variable().version();
-    }
+    take_arrays(keys_, values);
     return peer_.add_keys(layout, keys, arrays);
   }
 
@@ -360,6 +356,7 @@ class RingBackend final : public Backend {
       Lock lock(mutex_);
       for (const auto& [name, key] : keys_) {
         pulls.push_back({name, key->weight});
+        key->order = engine_.new_variable();  // no call is in flight, and an earlier push may have failed
         if (key->shared) key->shared_version = key->shared->variable().version();
       }
     }
@@ -381,7 +378,7 @@ class RingBackend final : public Backend {
 
   void new_step(std::uint64_t number) PACELINE_REQUIRES(mutex_) {
     sent_ = std::make_shared<Step>(number, [this](std::uint64_t ended) { peer_.end_step(ended); });
-    applied_ = std::make_shared<Step>(number, nullptr);
+    applied_ = std::make_shared<Step>(number, nullptr, &failed_);
     pushed_in_step_ = false;
   }
 
@@ -410,7 +407,7 @@ class RingBackend final : public Backend {
   const int workers_;
   const RingSetting setting_;
   Compressor compressor_ PACELINE_GUARDED_BY(mutex_);
-  Answers undelivered_;  // the first error of a push whose data was committed
+  Answers failed_;  // the first error of a push; what is committed from then on does not count as delivered
   mutable RingPeer peer_;
   SchedulerClient client_;
   Outbox scheduler_;
@@ -428,6 +425,7 @@ class RingBackend final : public Backend {
   Mutex resume_mutex_;
   std::atomic<bool> paused_ = false;
   bool finished_ = false;
+  bool warned_ = false;       // of what checkpoints lack
   bool joining_ = false;      // this worker joined after the start, and is not in the ring yet
   bool joined_late_ = false;  // the others had passed a barrier when this worker joined
 };
@@ -440,6 +438,10 @@ StoreState RingBackend::save() {
     Lock lock(mutex_);
     state = gather(keys_, peer_, engine_).write();
     state.counters.emplace_back("workers", std::to_string(workers_));
+    const auto& codec = compressor_.push_codec();
+    if (codec && !codec->codec->state_names().empty() && !std::exchange(warned_, true))
+      LOG(WARNING) << "a checkpoint of mode ring lacks the state of its codec: what pushes have not yet delivered is "
+                      "lost when a job resumes";
   }
   barrier();
   return state;

@@ -77,7 +77,14 @@ void RingPeer::use_rules(std::uint32_t call, const Spec& optimizer) {
   updater_->set_rules(optimizer, "none", {});
   optimizer_call_ = call;
   optimizer_ = optimizer.text();
-  rate_ = used_rate_ = LearningRate::parse(optimizer.options).base();
+  used_rate_ = LearningRate::parse(optimizer.options).base();
+  if (rate_of_ >= call) return;  // a worker that was faster has set a rate since its own call
+  rate_ = used_rate_;
+  rate_of_ = call;
+}
+
+std::uint32_t RingPeer::optimizer_call() {
+  return on_thread([this] { return optimizer_call_; });
 }
 
 wire::RingRules RingPeer::rules() const {
@@ -86,20 +93,21 @@ wire::RingRules RingPeer::rules() const {
   rules.set_optimizer(optimizer_);
   rules.set_rate_call(rate_calls_);
   rules.set_rate(rate_);
+  rules.set_rate_of(rate_of_);
   return rules;
 }
 
 void RingPeer::take_rules(const wire::RingRules& others) {
-  if (newcomer_ && others.optimizer_call() > optimizer_call_) {
+  if (newcomer_ && others.optimizer_call() > optimizer_call_)
     use_rules(others.optimizer_call(), Spec::parse(others.optimizer()));
-    rate_ = others.rate();
-  }
-  take_rate(others.rate_call(), others.rate());
+  take_rate(others.rate_of(), others.rate_call(), others.rate());
 }
 
-void RingPeer::take_rate(std::uint64_t call, double rate) {
-  if (call <= rate_calls_) return;
-  rate_calls_ = call;
+void RingPeer::take_rate(std::uint32_t rate_of, std::uint64_t call, double rate) {
+  const bool newer = std::pair(rate_of, call) > std::pair(rate_of_, rate_calls_);
+  rate_calls_ = std::max(rate_calls_, call);
+  if (!newer) return;
+  rate_of_ = rate_of;
   rate_ = rate;
 }
 

@@ -2,6 +2,8 @@
 
 #include <paceline/error.h>
 
+#include <map>
+
 namespace paceline {
 
 RingKey& find_key(const RingKeys& keys, const std::string& name, const NDArray& array, const char* use) {
@@ -12,6 +14,20 @@ RingKey& find_key(const RingKeys& keys, const std::string& name, const NDArray& 
   if (array.size() != key.info.shape.size() || array.dtype() != key.info.dtype)
     throw InvalidArgument(str(use, " of key '", name, "' is ", array.describe(), ", expected ", key.info.describe()));
   return key;
+}
+
+void take_arrays(const RingKeys& keys, const std::vector<InitValue>& values) {
+  // The number of keys in each block of memory. If a block holds several keys, the store does not share their arrays.
+  std::map<detail::VariableState*, int> keys_in;
+  for (const InitValue& value : values) ++keys_in[value.value.variable().state()];
+  for (const InitValue& value : values) {
+    RingKey& key = *keys.at(value.key);
+    const NDArray& array = key.weight = value.value;
+    if (!value.shared || value.average || keys_in.at(array.variable().state()) > 1) continue;
+    if (array.device() != Device{} || !array.is_contiguous()) continue;
+    key.shared = std::make_shared<NDArray>(array);
+    key.shared_version = array.variable().version();
+  }
 }
 
 void expect_unwritten(const RingKey& key) {

@@ -251,6 +251,7 @@ Message RingPeer::tell_message(std::uint64_t want) {
   body.set_want(want);
   body.set_rate_call(rate_calls_);
   body.set_rate(rate_);
+  body.set_rate_of(rate_of_);
   return message_of(MessageKind::kRingTell, body);
 }
 

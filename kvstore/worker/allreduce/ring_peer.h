@@ -27,9 +27,9 @@
 //
 // Every change of the roster begins a new *generation*, whose number is the epoch of the roster. Each worker then drops
 // the gradients that it has received for open rounds. It asks the others for the versions of their pieces, and fetches
-// pieces of which another worker has a newer version. Then it sends its own gradients of open rounds again, to the new
-// owners. Gradients, results and promises of an older generation are dropped. Those of a newer generation wait until
-// the receiver has reached it.
+// pieces of which another worker has a newer version, or one of a later load. Then it sends its own gradients of open
+// rounds again, to the new owners. Gradients, results and promises of an older generation are dropped. Those of a newer
+// generation wait until the receiver has reached it.
 //
 // If gradients are compressed, the owner decodes them while it sums. If the mean travels encoded too, the owner applies
 // the same decoded mean as the others.
@@ -167,6 +167,8 @@ class RingPeer {
   // `call` counts this worker's calls of set_rules(). A call that the ring made before this worker entered changes
   // nothing.
   void set_rules(std::uint32_t call, const Spec& optimizer);
+  // The number of the last set_rules() that counts here. The worker has taken over the earlier ones when it entered.
+  std::uint32_t optimizer_call();
   void set_learning_rate(double rate);
   // Makes this worker idle: no round waits for it, not even a round that already does. No push of this worker may be in
   // flight.
@@ -189,6 +191,8 @@ class RingPeer {
 
  private:
   using Job = UniqueFunction<void()>;
+  // Orders the states of a piece: the number of loads, then the version. A load may bring an older version.
+  using Age = std::pair<std::uint64_t, std::uint64_t>;
   struct Given {
     std::shared_ptr<const void> owner;  // keeps `data` alive
     const std::byte* data = nullptr;
@@ -216,6 +220,7 @@ class RingPeer {
     std::size_t group = 0;  // neighbouring pieces with one owner form a group
     int slice = 0;          // number in the updater
     bool valid = false;
+    std::uint64_t loads = 0;  // number of load() calls in the ring whose state the piece has taken
     std::uint64_t version = 0;
     std::uint64_t next_round = 0;                        // the round after the last applied one
     std::map<std::uint64_t, std::map<int, Given>> open;  // gradients that this worker sums, by round and rank
@@ -329,7 +334,8 @@ class RingPeer {
   void use_rules(std::uint32_t call, const Spec& optimizer);
   wire::RingRules rules() const;
   void take_rules(const wire::RingRules& others);
-  void take_rate(std::uint64_t call, double rate);  // takes over a newer rate of another worker
+  // Takes over a newer rate of another worker. `rate_of`: as the member with this name.
+  void take_rate(std::uint32_t rate_of, std::uint64_t call, double rate);
   void use_rate(double rate);
   // The learning rate of the twin that knew the later call of set_learning_rate(). Both twins compute the same rate.
   static double newest_rate(const std::map<int, Given>& contributions);
@@ -405,15 +411,16 @@ class RingPeer {
   std::vector<Settling> settle_requests_;
   std::vector<std::promise<void>> flushes_;
   std::vector<Request> held_, early_results_, early_fetches_;
-  std::vector<std::uint64_t> frozen_;  // versions at the beginning of this generation, plus one; 0: no weights
+  std::vector<Age> frozen_;  // at the beginning of this generation, with the version plus one; 0, 0: no weights
   std::uint64_t frozen_over_ = 0;
-  std::map<int, std::vector<std::uint64_t>> states_;  // the versions of the other workers, as in frozen_
+  std::map<int, std::vector<Age>> states_;  // of the other workers, as in frozen_
   int fetches_left_ = 0;
   std::exception_ptr failure_, refusal_;
   std::string optimizer_;
   std::uint32_t optimizer_call_ = 0;
   double rate_ = LearningRate().base(), used_rate_ = rate_;
   std::uint64_t rate_calls_ = 0;
+  std::uint32_t rate_of_ = 0;  // `rate_` was set under the rules of this call of set_rules(), at some worker
   std::int64_t refused_ = 0, applied_ = 0;
   double waited_seconds_ = 0;
   std::int64_t sent_to_hosts_ = 0;

@@ -151,7 +151,7 @@ bool RingPeer::take_result(const Request& request) {
 void RingPeer::on_tell(const Request& request) {
   const auto body = parse_body<wire::RingTell>(request.message());
   for (const std::uint64_t round : {body.over(), body.passed(), body.want()}) expect_round(round);
-  take_rate(body.rate_call(), body.rate());
+  take_rate(body.rate_of(), body.rate_call(), body.rate());
   if (!in_step(request, body.generation())) return;
   const int rank = request.from().rank;
   Other& other = others_.at(rank);
@@ -190,7 +190,10 @@ void RingPeer::on_ask(const Request& request) {
   }
   wire::RingState state;
   state.set_over(frozen_over_);
-  state.mutable_versions()->Assign(frozen_.begin(), frozen_.end());
+  for (const auto& [loads, version] : frozen_) {
+    state.add_loads(loads);
+    state.add_versions(version);
+  }
   *state.mutable_rules() = rules();
   request.reply(message_of(MessageKind::kReply, state));
 }
@@ -245,7 +248,7 @@ void RingPeer::begin_generation() {
   frozen_.clear();
   frozen_over_ = ended_;
   for (Piece& piece : pieces_) {
-    frozen_.push_back(piece.valid ? piece.version + 1 : 0);
+    frozen_.push_back(piece.valid ? Age{piece.loads, piece.version + 1} : Age{});
     piece.open.clear();
     piece.summed = 0;
     piece.sum_under_way = false;
@@ -284,7 +287,9 @@ void RingPeer::take_state(int rank, const Message& answer) {
   const auto body = parse_body<wire::RingState>(answer);
   others_.at(rank).over = body.over();
   take_rules(body.rules());
-  states_[rank].assign(body.versions().begin(), body.versions().end());
+  if (body.loads_size() != body.versions_size()) throw Corrupt("a worker's answer cannot be parsed");
+  std::vector<Age>& ages = states_[rank];
+  for (int i = 0; i < body.versions_size(); ++i) ages.emplace_back(body.loads(i), body.versions(i));
   if (states_.size() < others_.size()) return;
   // No host's sum is in flight now, so `passed` follows from `over`.
   for (auto& [one, other] : others_) {
@@ -299,13 +304,14 @@ void RingPeer::take_state(int rank, const Message& answer) {
 void RingPeer::fetch_missing() {
   std::map<int, std::vector<int>> missing;
   for (std::size_t number = 0; number < pieces_.size(); ++number) {
-    if (!newcomer_ && !pieces_[number].valid) continue;  // init() fetches it
-    std::uint64_t newest = pieces_[number].valid ? pieces_[number].version + 1 : 0;
+    const Piece& piece = pieces_[number];
+    if (!newcomer_ && !piece.valid) continue;  // init() fetches it
+    Age newest = piece.valid ? Age{piece.loads, piece.version + 1} : Age{};
     std::vector<int> from;
-    for (const auto& [rank, versions] : states_) {
-      if (number >= versions.size() || versions[number] < newest + from.empty()) continue;
-      if (versions[number] > newest) from.clear();
-      newest = versions[number];
+    for (const auto& [rank, ages] : states_) {
+      if (number >= ages.size() || ages[number] < newest || (ages[number] == newest && from.empty())) continue;
+      if (ages[number] > newest) from.clear();
+      newest = ages[number];
       from.push_back(rank);
     }
     if (!from.empty()) missing[from[number % from.size()]].push_back(static_cast<int>(number));
@@ -421,6 +427,7 @@ void RingPeer::answer_fetch(const Request& request) {
     wire::WorkerSlices::Slice* part = reply.add_slices();
     write_slice(*updater_, piece.slice, true, part, &payload);
     part->set_next_round(piece.next_round);
+    part->set_loads(piece.loads);
   }
   Message message = message_of(MessageKind::kReply, reply);
   message.payload = payload.finish();
@@ -435,11 +442,13 @@ void RingPeer::load_pieces(const std::vector<int>& numbers, const Message& answe
   PayloadReader payload(owner->payload);
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const wire::WorkerSlices::Slice& part = body.slices(static_cast<int>(i));
-    const Piece& piece = pieces_[static_cast<std::size_t>(numbers[i])];
+    Piece& piece = pieces_[static_cast<std::size_t>(numbers[i])];
     PieceState state{numbers[i], {}, {}};
     const Shape shape{piece.end - piece.begin};
     state.arrays = read_slice(part, shape, piece.key->info.dtype, &payload, owner, &state.counters);
-    if (!newer_only || !piece.valid || piece.version < part.version()) load_piece(state, part.next_round());
+    if (newer_only && piece.valid && Age{piece.loads, piece.version} >= Age{part.loads(), part.version()}) continue;
+    load_piece(state, part.next_round());
+    piece.loads = part.loads();
   }
   payload.expect_end();
   take_held(early_fetches_);
@@ -471,6 +480,7 @@ RingPeer::PieceState RingPeer::save(int number) {
 void RingPeer::load(const std::vector<PieceState>& states) {
   on_thread([&, this] {
     for (const PieceState& state : states) load_piece(state, 0);
+    for (const PieceState& state : states) ++pieces_[static_cast<std::size_t>(state.piece)].loads;
   });
 }
 

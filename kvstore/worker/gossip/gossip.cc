@@ -14,6 +14,8 @@
 namespace paceline {
 namespace {
 
+constexpr const char* kLoaded = "loaded";  // what a worker tells the others at the end of load()
+
 struct GossipOptions {
   std::int64_t steps = 1, seed = 0;
   std::string transport;
@@ -236,6 +238,7 @@ void GossipBackend::load(const StoreState& state) {
     peer_.refuse_fetches(refused);
   }
   meet_at_scheduler();
+  bool loaded = leader == rank() && !refused;
   try {
     if (leader != rank()) {
       SavedStore store;
@@ -243,14 +246,23 @@ void GossipBackend::load(const StoreState& state) {
       const std::vector<SavedKey> fetched = peer_.fetch(leader, 0, true);
       for (std::size_t k = 0; k < fetched.size(); ++k) store.keys[keys[k].key] = fetched[k];
       if (!fetched.empty()) local_->load(store.write());
+      loaded = !fetched.empty() || keys.empty();
     }
   } catch (const InvalidArgument&) {
     refused = std::current_exception();
   }
-  meet_at_scheduler();
-  if (!refused) return;
-  peer_.refuse_fetches(nullptr);
-  std::rethrow_exception(refused);
+  // All workers learn whether all have loaded the state. Some have not if the leader was lost meanwhile.
+  const GatheredValues outcomes =
+      client_.gather(client_.next_barrier(), 0, false, "/load", loaded ? kLoaded : "").second;
+  if (refused) {
+    peer_.refuse_fetches(nullptr);
+    std::rethrow_exception(refused);
+  }
+  client_.require_one_name();
+  for (const auto& [worker, outcome] : outcomes)
+    if (outcome != kLoaded)
+      throw NetworkError(
+          str("worker ", worker, " could not load the state: some weights are the state's and some are not"));
 }
 
 }  // namespace

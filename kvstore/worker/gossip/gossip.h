@@ -8,7 +8,7 @@
 // After a barrier all workers have equal weights: the leader fetches the weights of all, and all take the mean. So the
 // weights that are saved or evaluated then are the mean. A checkpoint holds the leader's optimizer state, and all
 // workers resume with it. A worker that is lost in a barrier is left out. If the leader is lost, the weights stay
-// different until the next barrier.
+// different until the next barrier. If it is lost while all load a state, load() throws NetworkError at all workers.
 
 #include <paceline/backend.h>
 #include <paceline/cluster.h>

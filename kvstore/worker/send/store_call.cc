@@ -23,6 +23,7 @@ void Delivery::then(Action action) {
 }
 
 void Delivery::fail(const std::exception_ptr& error) {
+  if (failed_) failed_->note(error);
   Lock lock(mutex_);
   if (!error_) error_ = error;
 }

@@ -20,17 +20,22 @@
 
 namespace paceline {
 
+class Answers;
+
 // Runs actions when the last reference to this object is released. The actions get the first error of a push, or null
 // if no push has failed.
 class Delivery {
  public:
   using Action = std::function<void(const std::exception_ptr&)>;
 
+  // `failed`, unless it is null, notes each error at once. It must outlive this object.
+  explicit Delivery(Answers* failed = nullptr) : failed_(failed) {}
   ~Delivery();
   void then(Action action);
   void fail(const std::exception_ptr& error);
 
  private:
+  Answers* const failed_;
   Mutex mutex_;
   std::vector<Action> actions_ PACELINE_GUARDED_BY(mutex_);
   std::exception_ptr error_ PACELINE_GUARDED_BY(mutex_);
@@ -39,7 +44,9 @@ class Delivery {
 // A step of this worker. Pushes hold references to it, so it ends when the last push was answered.
 class Step {
  public:
-  Step(std::uint64_t number, std::function<void(std::uint64_t)> on_end) : number_(number), on_end_(std::move(on_end)) {}
+  // `failed` is as in Delivery.
+  Step(std::uint64_t number, std::function<void(std::uint64_t)> on_end, Answers* failed = nullptr)
+      : number_(number), on_end_(std::move(on_end)), delivery_(std::make_shared<Delivery>(failed)) {}
   ~Step();
   std::uint64_t number() const { return number_; }
   // No further pushes belong to the step. The step ends no later than `next`.
@@ -53,7 +60,7 @@ class Step {
  private:
   const std::uint64_t number_;
   std::function<void(std::uint64_t)> on_end_;
-  std::shared_ptr<Delivery> delivery_ = std::make_shared<Delivery>();
+  std::shared_ptr<Delivery> delivery_;
   std::shared_ptr<Step> next_;
 };
 

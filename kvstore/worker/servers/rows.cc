@@ -362,7 +362,7 @@ void ServersBackend::push_pull_rows(const std::vector<RowPush>& pushes, const st
     Lock lock(mutex_);
     const std::uint64_t step = step_->number();
     std::vector<RowTransfer::Item> items;
-    const auto item_of = [&](const std::string& name) -> RowTransfer::Item& {
+    const auto item_of = [&](const std::string& name) PACELINE_NO_THREAD_SAFETY_ANALYSIS -> RowTransfer::Item& {
       const auto found = tables_.find(name);
       require(found != tables_.end(), "table '", name, "' was not initialised");
       RemoteTable* table = found->second.get();

@@ -287,7 +287,8 @@ void ServersBackend::predict(RemoteKey& key, const NDArray& out, int priority) {
   const std::shared_ptr<Pending> done(pending_.get(), [pending = pending_](Pending*) { pending->remove(); });
   std::vector<Variable> writes{out.variable()};
   key.add_orders(&writes);
-  engine_.push({"store.predict", {}, Lane::kCompute, priority}, {}, writes,
+  // The task reads what it writes, so that the failure of the push or the pull stays.
+  engine_.push({"store.predict", {}, Lane::kCompute, priority}, writes, writes,
                [rule = rule_, &key, out, done, pushes = std::exchange(key.unpulled_pushes, 0)](TaskContext&) {
                  std::vector<PulledRun> runs;
                  for (const RemoteSlice& slice : key.slices) runs.push_back({slice.begin, slice.end, slice.base});
@@ -323,7 +324,7 @@ void ServersBackend::finish_proposal(RemoteKey& key, int priority) {
 }
 
 std::shared_ptr<Step> ServersBackend::new_step(std::uint64_t number) {
-  return std::make_shared<Step>(number, [this](std::uint64_t ended) {
+  const auto on_end = [this](std::uint64_t ended) {
     wire::StepEnd body;
     body.set_clock(ended + 1);
     Message message = message_of(MessageKind::kStepEnd, body);
@@ -333,7 +334,8 @@ std::shared_ptr<Step> ServersBackend::new_step(std::uint64_t number) {
       outbox->end_step();
       outbox->submit(kSoonest, 0, message, [answered](const std::optional<Message>&, const std::exception_ptr&) {});
     }
-  });
+  };
+  return std::make_shared<Step>(number, on_end, &failed_);
 }
 
 void ServersBackend::step_end() {

@@ -8,6 +8,7 @@
 #include <paceline/worker_rule.h>
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -84,7 +85,9 @@ class ServersBackend final : public Backend {
   PositionRanges data_take_over(std::int64_t epoch, bool wait, PieceSize size) override;
   StoreReport report() override;
   StoreState save() override;
-  void load(const StoreState& state) override;
+  void load(const StoreState& state) override {
+    load_made([&] { return state; });
+  }
   void finish() override;
 
   // The next functions are for a backend that wraps this one.
@@ -98,13 +101,20 @@ class ServersBackend final : public Backend {
   std::uint64_t clock();
   // Ends a pause of this worker, if there is one: rounds wait for this worker again.
   void enter() { resume_if_paused(); }
+  // The number of workers that have neither left nor been lost, as far as this worker knows.
+  int live_workers() const { return static_cast<int>(node_->roster().live(Role::kWorker).size()); }
+  // Asks the servers for weights, state and counters of all keys.
+  SavedStore fetch_state();
+  // As load(), but only the leader calls `make`, for the state to load. If `make` throws, every worker throws.
+  void load_made(const std::function<StoreState()>& make);
 
  private:
-  RemoteKey& find(const std::string& name);
+  RemoteKey& find(const std::string& name) PACELINE_REQUIRES(mutex_);
   // Finds a key, and sets `previous` to it. First tries the key that followed `previous` the last time. Throws
   // InvalidArgument if `array` does not fit the key.
-  RemoteKey& find(const std::string& name, const NDArray& array, const char* use, RemoteKey*& previous);
-  NDArray prepare_gradient(RemoteKey& key, const NDArray& gradient, int priority);
+  RemoteKey& find(const std::string& name, const NDArray& array, const char* use, RemoteKey*& previous)
+      PACELINE_REQUIRES(mutex_);
+  NDArray prepare_gradient(RemoteKey& key, const NDArray& gradient, int priority) PACELINE_REQUIRES(mutex_);
   // Outputs, each with the host array that is copied to it.
   using Copies = std::vector<std::pair<NDArray, NDArray>>;
   struct PartCall {
@@ -156,7 +166,6 @@ class ServersBackend final : public Backend {
   void resume_if_paused();
   void resume();
 
-  SavedStore fetch_state();
   void send_keys(const StoreState& state);
   void send_state(const SavedStore& store);
   NamedArrays fetch_blobs(int server, int worker, SavedStore* all);
@@ -211,8 +220,8 @@ class ServersBackend final : public Backend {
   std::string policy_ = "none";  // name of the staleness policy
   std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;
   std::uint64_t rate_calls_ = 0, pauses_ = 0, table_loads_ = 0;
-  Answers undelivered_;  // the first error of a push whose data was committed
-  Mutex resume_mutex_;   // of several threads that push after a pause, one resumes and the others wait for it
+  Answers failed_;      // the first error of a push; commits of data that are not yet sent are then dropped
+  Mutex resume_mutex_;  // of several threads that push after a pause, one resumes and the others wait for it
   std::atomic<bool> paused_ = false;
   bool finished_ = false;
   bool joining_ = false;      // this worker joined after the start, and has no weights yet; others must not rely on it

@@ -302,10 +302,11 @@ void ServersBackend::data_begin(std::int64_t epoch, const DataPlan& plan) {
 }
 
 void ServersBackend::data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) {
-  // Positions count as delivered when the gradients that were computed from them are at the servers.
+  // Positions count as delivered when the gradients that were computed from them are at the servers. A step may have
+  // ended before its positions are committed, so the failure of any earlier push counts.
   when_pushed([this, pending = pending_,
-               message = SchedulerClient::commit_message(epoch, done, note)](const std::exception_ptr& error) mutable {
-    if (error) return undelivered_.note(error);
+               message = SchedulerClient::commit_message(epoch, done, note)](const std::exception_ptr&) mutable {
+    if (failed_.error()) return;
     pending->add();
     scheduler_->submit(0, 0, std::move(message),
                        [pending](const std::optional<Message>&, const std::exception_ptr&) { pending->remove(); });
@@ -317,7 +318,7 @@ std::vector<std::string> ServersBackend::data_notes(std::int64_t epoch) { return
 
 PositionRanges ServersBackend::data_take_over(std::int64_t epoch, bool wait, PieceSize size) {
   if (wait && !paused_ && !joining_) pause();
-  require_delivered(undelivered_);
+  require_delivered(failed_);
   return client_.data_take_over(epoch, wait, size);
 }
 

@@ -193,13 +193,14 @@ NamedArrays ServersBackend::fetch_blobs(int server, int worker, SavedStore* all)
   return mine;
 }
 
-void ServersBackend::load(const StoreState& state) {
+void ServersBackend::load_made(const std::function<StoreState()>& make) {
   pending_->wait_none();
   barrier();  // earlier pushes of other workers must arrive before the loaded state
   std::exception_ptr refused;
   std::string outcome;
   if (leads()) {
     try {
+      const StoreState state = make();
       send_keys(state);
       send_tables(state);
       outcome = kWhole;
@@ -216,8 +217,14 @@ void ServersBackend::load(const StoreState& state) {
   }
   NamedArrays mine = fetch_blobs(placement()->keeper_of(rank()), rank(), nullptr);
   forget_row_versions();
-  if (whole && !refused) take_state(mine);
-  barrier();
+  std::string why;  // this worker's share does not fit its rules
+  try {
+    if (whole && !refused) take_state(mine);
+  } catch (const InvalidArgument& error) {
+    why = error.what();
+  }
+  for (const auto& [rank, said] : all_gather("/loaded", why))
+    if (!said.empty() && !refused) refused = std::make_exception_ptr(InvalidArgument(said));
   if (leads()) clear_blobs();
   barrier();
   if (refused) std::rethrow_exception(refused);
