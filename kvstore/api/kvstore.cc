@@ -19,6 +19,8 @@
 namespace paceline {
 namespace {
 
+constexpr const char* kNoTables = "holds no row-sparse tables; use local, dist_async or dist_sync without backup";
+
 // A mode without servers: what the mode can do, and how its backend is made.
 struct ServerlessMode {
   const char* name;
@@ -117,8 +119,7 @@ void KVStore::check(const std::string& mode, bool tables, const Extensions& own)
   if (serverless) serverless->check(spec, {}, own);
   const bool holds_tables =
       serverless ? serverless->holds_tables : ModeSetting::parse(spec, own).object->traits().holds_tables;
-  require(holds_tables || !tables, "mode '", mode,
-          "' holds no row-sparse tables; use local, dist_async or dist_sync without backup");
+  require(holds_tables || !tables, "mode '", mode, "' ", kNoTables);
 }
 
 std::shared_ptr<KVStore> KVStore::create(const std::string& mode, const StoreOptions& options) {
@@ -225,17 +226,13 @@ void KVStore::push_pull(const std::vector<PushItem>& gradients, const std::vecto
   backend_->push_pull(gradients, weights, examples, priority);
 }
 
-void Backend::init_tables(const std::vector<TableSpec>&) {
-  throw NotAvailable("this mode holds no row-sparse tables; use local, dist_async or dist_sync");
-}
+void Backend::init_tables(const std::vector<TableSpec>&) { throw NotAvailable(str("this mode ", kNoTables)); }
 
 void Backend::push_pull_rows(const std::vector<RowPush>&, const std::vector<RowPull>&, std::int64_t, int) {
-  throw NotAvailable("this mode holds no row-sparse tables; use local, dist_async or dist_sync");
+  throw NotAvailable(str("this mode ", kNoTables));
 }
 
-void Backend::fill_table(const std::string&, const FirstRows&) {
-  throw NotAvailable("this mode holds no row-sparse tables; use local, dist_async or dist_sync");
-}
+void Backend::fill_table(const std::string&, const FirstRows&) { throw NotAvailable(str("this mode ", kNoTables)); }
 
 void KVStore::init_table(const TableSpec& table) { backend_->init_tables({table}); }
 

@@ -74,11 +74,6 @@ class UpdaterImpl final : public Updater {
             slice.is_average() ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient};
   }
 
-  int slice_count() const override {
-    std::shared_lock lock(rules_mutex_);
-    return static_cast<int>(slices_.size());
-  }
-
   Applied apply(int index, const Contribution& contribution, void* copy) override {
     std::shared_lock rules_lock(rules_mutex_);
     StalenessHistogram::Row delays(delays_);

@@ -1,9 +1,10 @@
+#include <paceline/number.h>
 #include <paceline/optimizer.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include "integer_power.h"
 
@@ -57,7 +58,10 @@ Preparation Preparation::parse(const Options& options) {
   preparation.rescale = options.get("rescale", 1.0);
   preparation.clip_gradient = options.get("clip_gradient", 0.0);
   preparation.weight_decay = options.get("weight_decay", 0.0);
-  require(preparation.clip_gradient >= 0, "clip_gradient is ", preparation.clip_gradient, ", expected at least 0");
+  require(std::isfinite(preparation.rescale), "rescale is ", preparation.rescale, ", expected a finite number");
+  for (const auto& [name, value] :
+       {std::pair{"clip_gradient", preparation.clip_gradient}, {"weight_decay", preparation.weight_decay}})
+    require(value >= 0 && std::isfinite(value), name, " is ", value, ", expected a finite number of at least 0");
   return preparation;
 }
 
@@ -97,18 +101,12 @@ std::unique_ptr<Optimizer> make_optimizer(const Spec& spec) {
 namespace optim {
 namespace {
 
-// The shortest text that reads back as the same number.
-std::string number(double value) {
-  char text[32];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
-}
-
 void set_multipliers(Options& options, const char* key, const std::vector<Multiplier>& multipliers) {
   std::string text;
   for (const Multiplier& one : multipliers) {
     require(!one.pattern.empty() && one.pattern.find_first_of(",:+") == std::string::npos, key, ": the pattern '",
             one.pattern, "' is empty or has a ',', ':' or '+'; write '?' for such a character");
-    std::string factor = number(one.factor);
+    std::string factor = exact_text(one.factor);
     std::erase(factor, '+');  // removes the '+' of an exponent, because '+' joins multipliers
     text += (text.empty() ? "" : "+") + one.pattern + ":" + factor;
   }
@@ -118,9 +116,9 @@ void set_multipliers(Options& options, const char* key, const std::vector<Multip
 // Copies the options that all optimizers share from the struct `given` to `options`.
 template <class Struct>
 void set_common(Options& options, const Struct& given) {
-  options.set("lr", number(given.lr));
-  if (given.weight_decay != 0) options.set("weight_decay", number(given.weight_decay));
-  if (given.clip_gradient != 0) options.set("clip_gradient", number(given.clip_gradient));
+  options.set("lr", exact_text(given.lr));
+  if (given.weight_decay != 0) options.set("weight_decay", exact_text(given.weight_decay));
+  if (given.clip_gradient != 0) options.set("clip_gradient", exact_text(given.clip_gradient));
   set_multipliers(options, "lr_mult", given.lr_mult);
   set_multipliers(options, "decay_mult", given.decay_mult);
   const Schedule& schedule = given.schedule;
@@ -128,10 +126,10 @@ void set_common(Options& options, const Struct& given) {
   if (schedule.form == "constant") return;
   options.set("schedule", schedule.form);
   if (schedule.examples != 0) options.set("schedule_examples", std::to_string(schedule.examples));
-  if (schedule.end != 0) options.set("schedule_end", number(schedule.end));
+  if (schedule.end != 0) options.set("schedule_end", exact_text(schedule.end));
   if (schedule.every != 0) {
     options.set("schedule_every", std::to_string(schedule.every));
-    options.set("schedule_factor", number(schedule.factor));
+    options.set("schedule_factor", exact_text(schedule.factor));
   }
 }
 
@@ -141,7 +139,7 @@ SGD::operator Spec() const {
   require(momentum != 0 || !nesterov, "optim::SGD: nesterov needs a momentum");
   Spec spec{momentum == 0 ? "sgd" : nesterov ? "nesterov" : "momentum", {}};
   set_common(spec.options, *this);
-  if (momentum != 0) spec.options.set("momentum", number(momentum));
+  if (momentum != 0) spec.options.set("momentum", exact_text(momentum));
   return spec;
 }
 
@@ -150,16 +148,16 @@ Assign::operator Spec() const { return Spec{"assign", {}}; }
 Adam::operator Spec() const {
   Spec spec{"adam", {}};
   set_common(spec.options, *this);
-  spec.options.set("beta1", number(beta1));
-  spec.options.set("beta2", number(beta2));
-  spec.options.set("epsilon", number(epsilon));
+  spec.options.set("beta1", exact_text(beta1));
+  spec.options.set("beta2", exact_text(beta2));
+  spec.options.set("epsilon", exact_text(epsilon));
   return spec;
 }
 
 AdamW::operator Spec() const {
   Spec spec = Adam{lr, beta1, beta2, epsilon, 0, clip_gradient, schedule, lr_mult, decay_mult};
   spec.name = "adamw";
-  spec.options.set("weight_decay", number(weight_decay));
+  spec.options.set("weight_decay", exact_text(weight_decay));
   return spec;
 }
 

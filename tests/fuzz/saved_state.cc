@@ -73,7 +73,8 @@ void saved_state(std::string_view input) {
     expect(shared <= workers, "more states than there were");
   }
   const TableSpec table{.name = "t", .rows = 4, .width = 2};
-  if (const auto read = parsed<InvalidArgument>([&] { return LoadedTable::read(table, state); }))
+  if (const auto read =
+          parsed<InvalidArgument>([&] { return LoadedTable::read(table, state, *make_staleness("none", {})); }))
     for (const std::int64_t id : read->ids()) expect(id >= 0 && id < table.rows, "row ", id);
 }
 

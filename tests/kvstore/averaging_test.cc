@@ -174,6 +174,53 @@ TEST(Averaging, FederatedRoundsGoOnWithoutClientsThatVanish) {
   EXPECT_GE(reached, 30 - 1e-9);
 }
 
+// A worker that was lost trains no examples, and one that returns goes on with the schedule of the job.
+TEST(Averaging, SchedulesCountTheExamplesOfLiveWorkersAcrossAReturn) {
+  ClusterInProcess cluster({.mode = "dist_local:steps=1", .serial = false});
+  const Spec optimizer = optim::SGD{.lr = 1, .schedule = {.form = "step", .every = 4, .factor = 0}};
+  std::vector<NDArray> weights(2);
+  cluster.run([&](int worker, KVStore& store) {
+    weights[static_cast<std::size_t>(worker)] = begin(cluster, worker, store, optimizer);
+  });
+  cluster.kill_worker(1);
+  cluster.worker(0).barrier();
+  for (int i = 0; i < 4; ++i) step(cluster.worker(0), cluster.engine(0), weights[0], -1);
+  EXPECT_EQ(weights[0].item<double>(), 4);
+  cluster.join_worker(1);
+  cluster.run([&](int worker, KVStore& store) {
+    NDArray& weight = weights[static_cast<std::size_t>(worker)];
+    if (worker == 1) weight = begin(cluster, worker, store, optimizer);
+    store.barrier();
+    step(store, cluster.engine(worker), weight, -1);
+    EXPECT_EQ(weight.item<double>(), 4) << worker;
+  });
+}
+
+TEST(Averaging, GoesOnAfterAFailedGradient) {
+  for (const char* mode : {"dist_local", "dist_local:averaging=elastic"}) {
+    SCOPED_TRACE(mode);
+    ClusterInProcess cluster({.mode = mode, .servers = 1, .serial = false});
+    cluster.run([&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      const NDArray weight = begin(cluster, worker, store, optim::SGD{});
+      for (int i = 0; i < 3; ++i) {
+        const NDArray gradient = scalar(1, engine);
+        const bool fails = worker == 0 && i == 0;
+        if (fails)
+          engine.push({"fails"}, {}, std::array{gradient.variable()},
+                      [](TaskContext&) { throw InvalidArgument("test"); });
+        store.push_pull({{"w", gradient}}, {{"w", weight}});
+        store.step_end();
+        if (fails)
+          EXPECT_THROW(weight.wait(), InvalidArgument);
+        else
+          EXPECT_EQ(error_of_call([&] { weight.wait(); }), "") << "worker " << worker << ", step " << i;
+      }
+      store.barrier();
+    });
+  }
+}
+
 TEST(Averaging, CheckpointsHoldTheWorkersOptimizers) {
   const auto engine = make_threaded_engine();
   const Spec optimizer = optim::SGD{.lr = 0.1, .momentum = 0.9};
@@ -288,6 +335,30 @@ TEST(Averaging, GoesOnFromACheckpointOfLocal) {
     step(store, *engine, mine, -1);
     EXPECT_EQ(mine.item<double>(), weight.item<double>());
   });
+}
+
+// What the others pass does not count.
+TEST(Averaging, AStateThatCannotBeReadIsRefusedByAllWorkersOrByNone) {
+  const auto engine = make_threaded_engine();
+  StoreOptions options;
+  options.engine = engine.get();
+  const auto local = KVStore::create("local", options);
+  local->init({{"w", scalar(7, *engine)}});
+  const StoreState state = local->save();
+  StoreState broken = state;
+  broken.counters.emplace_back("examples:w", "many");
+  ClusterInProcess cluster({.mode = "dist_local:steps=1", .engine = engine.get()});
+  cluster.run([&](int worker, KVStore& store) {
+    const NDArray weight = begin(cluster, worker, store, optim::SGD{.lr = 1});
+    EXPECT_THROW(store.load(worker == 0 ? broken : StoreState{}), InvalidArgument);
+    store.load(worker == 0 ? state : broken);
+    EXPECT_EQ(weight.item<double>(), 7);
+  });
+}
+
+TEST(Averaging, RefusesCodecsThatVote) {
+  EXPECT_THROW(KVStore::check("dist_local:steps=2,compression=sign,majority=1"), InvalidArgument);
+  EXPECT_NO_THROW(KVStore::check("dist_local:steps=2,compression=sign"));
 }
 
 TEST(Averaging, RefusesWhatItDoesNotHave) {

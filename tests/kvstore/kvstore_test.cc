@@ -268,6 +268,33 @@ TEST(Store, AStateOfMoreKeysIsRefusedByAllWorkers) {
   }
 }
 
+TEST(Store, AStateOfAnotherShapeLeavesEveryKeyAlone) {
+  const auto key = [](const std::string& name, float value, const Shape& shape) {
+    return InitValue{name, NDArray::full(shape, value)};
+  };
+  const auto other = KVStore::create("local");
+  other->init({key("a", 5, {2}), key("b", 5, {3})});
+  const StoreState state = other->save();
+  for (const char* mode : {"local", "device"}) {
+    SCOPED_TRACE(mode);
+    const auto store = KVStore::create(mode);
+    store->init({key("a", 1, {2}), key("b", 1, {2})});
+    EXPECT_THROW(store->load(state), InvalidArgument);
+    const NDArray weight = NDArray::zeros(Shape{2});
+    store->pull("a", weight);
+    EXPECT_EQ(weight.to_vector<float>(), (std::vector<float>{1, 1}));
+  }
+}
+
+TEST(Store, NegativeExamplesAreRefusedWithinOneProcess) {
+  for (const char* mode : {"local", "device"}) {
+    const auto store = KVStore::create(mode);
+    store->init({{"w", NDArray::zeros(Shape{2})}});
+    store->set_optimizer(optim::SGD{});
+    EXPECT_THROW(store->push("w", NDArray::zeros(Shape{2}), -5), InvalidArgument) << mode;
+  }
+}
+
 TEST(Store, AStateOfMoreTablesIsRefused) {
   const auto store = [](bool more) {
     auto made = KVStore::create("local");

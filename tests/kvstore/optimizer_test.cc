@@ -175,7 +175,7 @@ TEST(Optimizer, CountsTheScheduleInExamples) {
 }
 
 TEST(Optimizer, NesterovNeedsAMomentum) {
-  EXPECT_THROW((Spec(optim::SGD{.lr = 0.1, .nesterov = true})), InvalidArgument);
+  EXPECT_THROW(Spec spec(optim::SGD{.lr = 0.1, .nesterov = true}), InvalidArgument);
   EXPECT_EQ((Spec(optim::SGD{.lr = 0.1, .momentum = 0.9, .nesterov = true})).name, "nesterov");
 }
 
@@ -198,6 +198,17 @@ TEST(Optimizer, NamesWhatIsUnknown) {
   EXPECT_THAT(message("adam:beta3=1"), HasSubstr("beta3"));
   EXPECT_THAT(message("sgd:schedule=liner"), HasSubstr("known: constant linear step cosine"));
   EXPECT_THAT(message("momentum:momentum=1.5"), HasSubstr("between -1 and 1"));
+}
+
+TEST(Optimizer, RefusesNumbersThatSpoilWeights) {
+  const auto expect_refused = [](const std::string& option, const std::string& value) {
+    EXPECT_THAT([&] { make_optimizer(Spec::parse("adamw:" + option + "=" + value)); },
+                testing::ThrowsMessage<InvalidArgument>(HasSubstr(option + " is " + value)));
+  };
+  for (const char* option : {"weight_decay", "clip_gradient"})
+    for (const char* value : {"nan", "inf", "-1"}) expect_refused(option, value);
+  for (const char* value : {"nan", "inf"}) expect_refused("rescale", value);
+  make_optimizer(Spec::parse("sgd:rescale=-1,weight_decay=1"));
 }
 
 struct UpdateCall {

@@ -60,7 +60,7 @@ void train(KVStore& store, const NDArray& weight, Engine& engine, int steps) {
 
 // Trains 7 steps, saves, and loads into a new job for 7 more. Arrays outlive the clusters, so all share an engine.
 std::vector<double> trained_in(const std::string& first, const std::string& second, const Spec& optimizer = kNesterov) {
-  const auto engine = make_serial_engine();
+  const auto engine = make_threaded_engine();  // a barrier of dist_local pulls before its round is over
   const auto run = [&](const std::string& mode, const StoreState* load, StoreState* save) {
     std::vector<double> result;
     const auto work = [&](KVStore& store) {
@@ -90,6 +90,33 @@ TEST(Checkpoints, MomentumMovesBetweenServersAndWorkers) {
   const std::vector<std::string> modes{"local", "dist_sync", "dist_async:staleness=dana", "dist_async"};
   for (const std::string& first : modes)
     for (const std::string& second : modes) EXPECT_EQ(trained_in(first, second), expected) << first << " " << second;
+}
+
+// The servers compute the new weights from differences, which rounds them.
+TEST(Checkpoints, LocalTrainingGoesOnFromEveryMode) {
+  const std::vector<double> expected = trained_in("local", "local");
+  for (const char* first : {"local", "dist_sync", "dist_async:staleness=dana", "dist_async"}) {
+    SCOPED_TRACE(first);
+    const std::vector<double> weights = trained_in(first, "dist_local:steps=1");
+    ASSERT_EQ(weights.size(), expected.size());
+    for (std::size_t i = 0; i < weights.size(); ++i) EXPECT_NEAR(weights[i], expected[i], 1e-12) << i;
+  }
+}
+
+TEST(Checkpoints, AStateThatOneWorkerRefusesIsRefusedByAll) {
+  const auto engine = make_threaded_engine();
+  StoreOptions options;
+  options.engine = engine.get();
+  const auto local = KVStore::create("local", options);
+  begin(*local, *engine);
+  StoreState state = local->save();
+  state.arrays.emplace_back("worker0:w/residual", NDArray::zeros(Shape{kSize}, DType::kFloat32, {}, *engine));
+  ClusterInProcess cluster({.mode = "dist_async", .engine = engine.get()});
+  cluster.run([&](int worker, KVStore& store) {
+    begin(store, *engine);
+    EXPECT_THROW(store.load(worker == 0 ? state : StoreState{}), InvalidArgument) << worker;
+    store.barrier();
+  });
 }
 
 TEST(Checkpoints, StateOfAnotherPolicyIsDropped) {
@@ -150,6 +177,26 @@ TEST(Predict, FindsWeightsThatMoveEvenly) {
   // A pull without a push gives the weights as they are.
   cluster.worker(0).pull("w", weights[0]);
   EXPECT_DOUBLE_EQ(weights[0].to_vector<double>()[2], 1 - 0.125 * 10 * kWorkers);
+}
+
+TEST(Predict, WeightsOfAFailedPushFailToo) {
+  ClusterInProcess cluster({.mode = "dist_async:staleness=predict", .workers = 1, .servers = 1, .serial = false});
+  cluster.run([&](int, KVStore& store) {
+    Engine& engine = cluster.engine(0);
+    const NDArray weight = begin(store, engine, optim::SGD{.lr = 1});
+    for (const bool fails : {false, true, false}) {
+      const NDArray gradient = NDArray::full(Shape{kSize}, -1, DType::kFloat64, {}, engine);
+      if (fails)
+        engine.push({"fails"}, {}, std::array{gradient.variable()},
+                    [](TaskContext&) { throw InvalidArgument("test"); });
+      store.push_pull({{"w", gradient}}, {{"w", weight}});
+      store.step_end();
+      if (fails)
+        EXPECT_THROW(weight.wait(), InvalidArgument);
+      else
+        EXPECT_EQ(error_of_call([&] { weight.wait(); }), "");
+    }
+  });
 }
 
 // T1.2, T1.6 in small: prediction brings the noise floor of a constant delay of 7 towards that of no delay.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 #include <thread>
@@ -314,6 +315,39 @@ TEST(RowTables, LargeCallsOfSeveralTablesReadTheirWrites) {
     EXPECT_EQ(back.to_vector<float>(), expected);
     EXPECT_EQ(store.report().rows_held, static_cast<std::int64_t>(counts.size()));
   }
+}
+
+TEST(RowTables, StateOfAPolicyThatIsNotUsedIsDropped) {
+  const auto engine = make_threaded_engine();
+  const TableSpec table = table_of(5, 2);
+  StoreState state;
+  std::vector<float> expected;
+  const auto begin = [&](KVStore& store) {
+    store.init_table(table);
+    store.set_optimizer(optim::SGD{.lr = 0.5});
+  };
+  const auto in_job = [&](const char* mode, const std::function<void(KVStore&)>& work) {
+    ClusterInProcess cluster({.mode = mode, .workers = 1, .servers = 1, .engine = engine.get()});
+    begin(cluster.worker(0));
+    work(cluster.worker(0));
+  };
+  in_job("dist_async", [&](KVStore& store) {
+    store.push_rows({{table.name, ids_of({1, 3}, *engine), rows_of({1, 2, 3, 4}, 2, *engine)}});
+    state = store.save();
+    expected = pull(store, table, all_rows(table), *engine);
+  });
+  EXPECT_TRUE(std::ranges::any_of(
+      state.arrays, [](const auto& array) { return array.first == "table:table:gap_aware_mean_square"; }));
+  const auto load = [&](KVStore& store) {
+    store.load(state);
+    EXPECT_EQ(pull(store, table, all_rows(table), *engine), expected);
+  };
+  in_job("dist_sync", load);
+  StoreOptions options;
+  options.engine = engine.get();
+  const auto local = KVStore::create("local", options);
+  begin(*local);
+  load(*local);
 }
 
 TEST(RowTables, SayWhatIsWrong) {

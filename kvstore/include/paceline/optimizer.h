@@ -78,7 +78,8 @@ struct Preparation {
   double clip_gradient = 0;  // each element is clipped to this magnitude; 0: off
   double weight_decay = 0;   // factor of the weight, which is added to the gradient
 
-  // Reads the options with these names. The second form leaves weight_decay at 0 if the optimizer decays_weights().
+  // Reads the options with these names. Throws InvalidArgument for a number that is not finite, and for a clip_gradient
+  // or weight_decay below 0. The second form leaves weight_decay at 0 if the optimizer decays_weights().
   static Preparation parse(const Options& options);
   static Preparation parse(const Options& options, const Optimizer& optimizer);
   // Does this preparation change any gradient?

@@ -114,9 +114,8 @@ class Updater {
     const std::pair<SliceInfo, const void*> slice(info, initial);
     return add_slices({&slice, 1});
   }
-  // The description of a slice, and the number of slices.
+  // The description of a slice.
   virtual SliceInfo info(int slice) const = 0;
-  virtual int slice_count() const = 0;
 
   // Corrects the gradient, updates the weights and counts the update, in one pass over the slice. Copies the weights to
   // `copy` unless that is null, even if the policy refuses the gradient. Throws InvalidArgument for a version that does

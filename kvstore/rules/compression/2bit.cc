@@ -2,7 +2,7 @@
 // option `threshold`, t is fixed, and the bytes are those of MXNet. A push then delivers at most t of an element.
 // Without `threshold`, the codec sends t in front of the elements. It sends +t or -t for the elements whose magnitude
 // is at least the mean magnitude, and t is the mean magnitude of these elements. t thus grows with the elements, so
-// error feedback delivers any constant gradient in full.
+// error feedback delivers any constant gradient in full. If an element is NaN, all elements arrive as NaN.
 #include "compression/encoded.h"
 
 namespace paceline {
@@ -24,6 +24,8 @@ class TwoBit final : public Codec {
 
   std::size_t encode(std::span<const float> values, const EncodeContext&, std::span<float* const>,
                      std::byte* out) const override {
+    const std::size_t bytes = max_bytes(static_cast<std::int64_t>(values.size()));
+    std::byte* const codes = out + header_;
     float threshold = threshold_;
     if (header_ > 0) {
       threshold = static_cast<float>(encoded::sum_of_magnitudes(values) / static_cast<double>(values.size()));
@@ -36,11 +38,14 @@ class TwoBit final : public Codec {
       const double chosen = encoded::sum_of(
           values, [least](float value) { return static_cast<int>(encoded::magnitude_bits(value) >= least); });
       // If all elements have the same magnitude, rounding may leave the mean above it.
-      encoded::store(out, chosen > 0 ? static_cast<float>(sum / chosen) : threshold);
+      const float mean = chosen > 0 ? static_cast<float>(sum / chosen) : threshold;
+      encoded::store(out, mean);
+      if (std::isnan(mean)) {  // nothing compares with NaN, so every element is sent as +t
+        std::fill(codes, out + bytes, std::byte{0xff});
+        return bytes;
+      }
       if (chosen == 0) threshold = std::nextafter(threshold, 0.0f);
     }
-    const std::size_t bytes = max_bytes(static_cast<std::int64_t>(values.size()));
-    std::byte* const codes = out + header_;
     const std::size_t whole = values.size() / 4 * 4;
     for (std::size_t i = 0; i < whole; i += 4)
       codes[i / 4] =

@@ -28,7 +28,9 @@ class Dana final : public WorkerRule {
     }
     require(slot.velocity.shape() == gradient.shape(), "[dana] the gradient of '", key, "' has shape ",
             gradient.shape(), ", expected ", slot.velocity.shape());
-    const std::array inputs{gradient.contiguous(), weight.contiguous(), slot.velocity};
+    // The task does not name the velocity as read. If a gradient has failed, the velocity stays as it is, and the next
+    // gradient goes on from there.
+    const std::array inputs{gradient.contiguous(), weight.contiguous()};
     const std::array outputs{slot.velocity, slot.update};
     const auto rule = [momentum = momentum_, preparation = slot.preparation](
                           const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out) {

@@ -70,13 +70,7 @@ void move_momentum_to_servers(SavedStore& store) {
       return true;
     });
   }
-}
-
-// Is the slot a state of a staleness policy, such as "gap_aware_mean_square"?
-bool is_policy_state(const std::string& slot) {
-  for (const auto& [policy, make] : staleness_catalog().entries())
-    if (slot.starts_with(policy + "_")) return true;
-  return false;
+  std::erase_if(store.workers, [](const auto& worker) { return worker.second.empty(); });
 }
 
 // Adds the policy's name to state of the user's own policies that was saved without it.
@@ -166,6 +160,12 @@ void SavedStore::refuse_unknown(const std::vector<std::string>& names) {
   for (std::size_t i = 0; i < std::min(kNamed, names.size()); ++i) text += (i > 0 ? ", '" : "'") + names[i] + "'";
   if (names.size() > kNamed) text += str(" and ", names.size() - kNamed, " more");
   throw InvalidArgument("the checkpoint has " + text + ", which this job's network does not have");
+}
+
+bool is_policy_state(const std::string& slot) {
+  for (const auto& [policy, make] : staleness_catalog().entries())
+    if (slot.starts_with(policy + "_")) return true;
+  return false;
 }
 
 void adapt_state(SavedStore& store, const Optimizer& optimizer, const Staleness& policy, bool worker_momentum,

@@ -57,6 +57,9 @@ struct SavedStore {
   [[noreturn]] static void refuse_unknown(const std::vector<std::string>& names);
 };
 
+// Is the slot a state of a built-in staleness policy, such as "gap_aware_mean_square"?
+bool is_policy_state(const std::string& slot);
+
 // Adapts a state that another mode has saved to these rules. Momentum is the slot "momentum" at the servers, or
 // "velocity" of dana at the workers. `worker_momentum`: moves it to worker 0. Otherwise moves it to the servers if the
 // optimizer has such a slot. The sum of all momenta stays the same. One worker with dana therefore goes on exactly as

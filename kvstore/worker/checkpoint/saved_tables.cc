@@ -1,12 +1,14 @@
 #include "checkpoint/saved_tables.h"
 
 #include <paceline/error.h>
+#include <paceline/log.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstring>
 
 #include "checkpoint/saved_names.h"
+#include "checkpoint/saved_state.h"
 
 namespace paceline {
 
@@ -46,12 +48,18 @@ void SavedTable::write(const TableSpec& table, StoreState& state, Engine& engine
   state.counters.emplace_back("examples:" + prefix, std::to_string(examples));
 }
 
-LoadedTable LoadedTable::read(const TableSpec& table, const StoreState& state) {
+LoadedTable LoadedTable::read(const TableSpec& table, const StoreState& state, const Staleness& policy) {
   LoadedTable loaded;
+  const std::vector<std::string> known = policy.state_names();
   for (const auto& [name, array] : state.arrays) {
     const auto part = parse_table_slot(name);
     if (!part || part->first != table.name) continue;
     const std::string& slot = part->second;
+    if (is_policy_state(slot) && std::ranges::count(known, slot) == 0) {
+      LOG(WARNING) << "the checkpoint's state '" << slot << "' of table '" << table.name
+                   << "' is of a staleness policy that this job does not use, and is dropped";
+      continue;
+    }
     const NDArray dense = array.contiguous();
     dense.wait();
     if (slot == "ids")

@@ -124,6 +124,7 @@ class InThisProcess final : public LocalBackend {
   // on the CPU.
   void push_pull(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights, std::int64_t examples,
                  int priority) override {
+    require(examples >= 0, "a push of ", examples, " examples");
     struct Pushed {
       LocalKey* key;
       NDArray gradient;
@@ -282,13 +283,13 @@ class InThisProcess final : public LocalBackend {
     drain();
     SavedStore store = SavedStore::read(state);
     store.require_known(keys_, tables_.all());
-    tables_.load(state);
     adapt_state(store, *make_optimizer(optimizer_), *make_staleness("none", {}), false);
-    if (std::ranges::any_of(store.workers, [](const auto& worker) { return !worker.second.empty(); }))
-      LOG(WARNING) << "the checkpoint's state of workers is not used in mode local";
+    if (!store.workers.empty()) LOG(WARNING) << "the checkpoint's state of workers is not used in mode local";
+    for (const auto& [name, key] : keys_) store.find(name, key.shape, key.dtype);  // before any key or table changes
+    tables_.load(state);
     std::vector<PullItem> pulls;
     for (auto& [name, key] : keys_) {
-      const SavedKey& saved = store.find(name, key.shape, key.dtype);
+      const SavedKey& saved = store.keys.at(name);
       pulls.push_back({name, key.array});
       if (key.there) {
         in_place_.load(*key.there, saved);

@@ -145,10 +145,11 @@ void LocalTables::save(StoreState& state) const {
 }
 
 void LocalTables::load(const StoreState& state) {
-  for (const auto& [name, table] : tables_) {
-    const LoadedTable loaded = LoadedTable::read(table->rows.spec(), state);
+  std::vector<std::pair<LocalTable*, LoadedTable>> all;  // read before any table changes
+  for (const auto& [name, table] : tables_)
+    all.emplace_back(table.get(), LoadedTable::read(table->rows.spec(), state, *rules_->staleness));
+  for (const auto& [table, loaded] : all)
     table->rows.load(loaded.ids(), loaded.versions(), loaded.arrays(), loaded.examples, true);
-  }
 }
 
 }  // namespace paceline

@@ -4,6 +4,7 @@
 #include <paceline/error.h>
 #include <paceline/kernel.h>
 #include <paceline/mutex.h>
+#include <paceline/staleness.h>
 #include <paceline/updater.h>
 
 #include <algorithm>
@@ -100,6 +101,7 @@ class AveragingBackend final : public Backend {
       bases.push_back({value.key, std::move(base), value.average});
     }
     servers_->init(bases);
+    const SavedStore job = joined_late() ? servers_->fetch_state() : SavedStore();
     for (std::size_t i = 0; i < values.size(); ++i) {
       LocalKey key;
       key.name = values[i].key;
@@ -114,6 +116,9 @@ class AveragingBackend final : public Backend {
       const auto kind = key.average ? SliceInfo::Kind::kAverage : SliceInfo::Kind::kGradient;
       const SliceInfo info{key.name, 0, key.base.size(), key.dtype, kind};
       key.slice = updater_->add_slice(info, key.base.data());
+      // The schedule goes on from the examples of the job so far.
+      if (const auto saved = job.keys.find(key.name); saved != job.keys.end())
+        updater_->load_slice(key.slice, {{"weight", key.base}}, {.examples = saved->second.counters.examples});
       values[i].value.copy_from(key.base);
       values[i].value.wait();
       keys_.emplace(key.name, std::move(key));
@@ -124,6 +129,7 @@ class AveragingBackend final : public Backend {
   void set_optimizer(const Spec& optimizer) override {
     drain();
     updater_->set_rules(optimizer, "none", {});
+    optimizer_ = optimizer;
     // Workers push the differences between old and new weights, and the servers subtract them as they are. In form
     // elastic, workers push their weights x, and the servers compute w <- w + alpha (x - w).
     Spec at_servers{"sgd", {{"lr", "1"}}};
@@ -156,7 +162,7 @@ class AveragingBackend final : public Backend {
       // The schedule of the learning rate counts the examples of the whole job.
       engine_.push({"store.update", {}, Lane::kCompute, priority}, std::array{gradient.variable()},
                    std::array{key.weights},
-                   [this, slice = key.slice, gradient, seen = examples * share()](TaskContext&) {
+                   [this, slice = key.slice, gradient, seen = examples * share_](TaskContext&) {
                      updater_->apply(slice, {0, updater_->version(slice), seen, gradient.data()});
                    });
       key.examples += examples;
@@ -240,7 +246,7 @@ class AveragingBackend final : public Backend {
 
   void load(const StoreState& state) override {
     drain();
-    servers_->load(state.arrays.empty() ? state : to_workers(SavedStore::read(state)));
+    servers_->load_made([&] { return to_workers(SavedStore::read(state)); });
     std::map<std::string, NamedArrays> loaded;
     for (const auto& [name, array] : state_ ? state_->loaded() : NamedArrays()) {
       const std::size_t slash = name.rfind('/');
@@ -289,12 +295,11 @@ class AveragingBackend final : public Backend {
     return key;
   }
 
-  // The number of workers that train in a round.
-  std::int64_t share() const { return options_.form == Form::kFederated ? options_.chosen(size()) : size(); }
-
   void begin_round() {
     steps_ = 0;
     takes_part_ = options_.takes_part(servers_->clock(), rank(), size());
+    const int live = std::max(1, servers_->live_workers());
+    share_ = options_.form == Form::kFederated ? options_.chosen(live) : live;
     for (auto& [name, key] : keys_) key.exchanged = false;
   }
 
@@ -359,8 +364,10 @@ class AveragingBackend final : public Backend {
     for (LocalKey* key : keys) {
       if (!key->updated) continue;
       const bool difference = options_.form != Form::kElastic && !key->average;
-      engine_.push({"store.send", {}, Lane::kCompute, priority}, std::array{key->weights, key->base.variable()},
-                   std::array{key->sent.variable()},
+      // The task does not name the base as read. If the pull of the base has failed, the weights that were pulled
+      // before are still there, and the round goes on from them.
+      engine_.push({"store.send", {}, Lane::kCompute, priority}, std::array{key->weights},
+                   std::array{key->sent.variable(), key->base.variable()},
                    [this, slice = key->slice, base = key->base, sent = key->sent, difference](TaskContext&) {
                      updater_->read(slice, -1, sent.data());
                      if (!difference) return;
@@ -420,6 +427,7 @@ class AveragingBackend final : public Backend {
   // Worker w gets the mean of the states of the former workers w, w + size() and so on. If there are no such workers,
   // it gets the state of another former worker.
   StoreState to_workers(SavedStore store) const {
+    adapt_state(store, *make_optimizer(optimizer_), *make_staleness("none", {}), false);
     const auto former = std::exchange(store.workers, {});
     std::vector<int> ranks;
     for (const auto& [rank, arrays] : former) ranks.push_back(rank);
@@ -448,9 +456,11 @@ class AveragingBackend final : public Backend {
   Engine& engine_;
   const std::unique_ptr<Updater> updater_ = make_updater();
   std::map<std::string, LocalKey> keys_;
+  Spec optimizer_{"sgd", {}};
   const LocalState* state_ = nullptr;  // owned by servers_
   std::uint64_t calls_ = 0;            // number of calls of push()
   std::int64_t steps_ = 0;             // steps of the present round
+  std::int64_t share_ = 1;             // number of live workers that train in a round
   std::vector<Commit> commits_;        // held back until the round ends
   bool takes_part_ = true;             // in the present round
   bool skipped_ = false;               // this step's gradient is dropped
@@ -462,6 +472,9 @@ void check_averaging(const ModeSetting& setting, const AveragingOptions& averagi
   require(setting.staleness.empty() || setting.staleness == "none",
           "mode dist_local pushes no gradients that a staleness policy could correct; leave staleness=",
           setting.staleness, " out");
+  const auto codec = setting.compression.make(setting.compression.push);
+  require(!codec || !codec->votes(), "compression '", setting.compression.push.text(),
+          "' has the workers vote, and mode dist_local averages differences of weights; name another codec");
   require(!setting.compression.active() || averaging.form != Form::kElastic,
           "averaging=elastic sends weights, which compression would change; use averaging=average with it");
 }

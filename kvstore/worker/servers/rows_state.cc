@@ -111,8 +111,9 @@ void ServersBackend::fetch_tables(StoreState& state) {
 
 void ServersBackend::send_tables(const StoreState& state) {
   const std::shared_ptr<const Placement> places = placement();
+  const auto policy = make_staleness(policy_, setting_.staleness_options, setting_.own);
   for (const RemoteTable* table : tables()) {
-    const LoadedTable loaded = LoadedTable::read(table->spec, state);
+    const LoadedTable loaded = LoadedTable::read(table->spec, state, *policy);
     RowOrder order(loaded.ids(), table->spec, table->layout, "the load of");
     for (int p = 0; p < order.partitions(); ++p)
       for (std::size_t i = 1; i < order.partition(p).size(); ++i)
