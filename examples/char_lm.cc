@@ -1,9 +1,10 @@
 // Trains a language model of characters, a causal transformer or an LSTM. It predicts the next character of a text. The
 // program runs alone or as a worker of a distributed job. The training loop is in common/training.cc.
-#include <paceline/manifest.h>
+#include <paceline/crc32c.h>
 #include <paceline/memory_iterator.h>
 
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -33,6 +34,7 @@ using namespace paceline;
 struct Text {
   std::vector<std::int32_t> train, held_out;
   std::int64_t characters = 0;  // how many different ones occur
+  std::uint32_t checksum = 0;   // of these characters, in order
 };
 
 Text read_text() {
@@ -40,17 +42,24 @@ Text read_text() {
   require(FLAGS_held_out > 0 && FLAGS_held_out < 1, "--held_out is ", FLAGS_held_out,
           ", expected a share between 0 and 1");
   examples::require_readable("text", FLAGS_text);
+  require(!std::filesystem::is_directory(FLAGS_text), "--text: '", FLAGS_text, "' is a folder, expected a file");
   std::ifstream file(FLAGS_text, std::ios::binary);
   std::stringstream content;
   content << file.rdbuf();
-  if (!file) throw IoError("cannot read the text '" + FLAGS_text + "'");
+  if (content.fail()) throw IoError("the text '" + FLAGS_text + "' is empty or cannot be read");
   const std::string text = content.str();
   if (text.starts_with("\x1f\x8b"))
     throw Corrupt("the text '" + FLAGS_text + "' is compressed by gzip; unpack it with gunzip first");
   std::array<std::int32_t, 256> numbers{};
   for (const char c : text) numbers[static_cast<unsigned char>(c)] = 1;
   Text result;
-  for (std::int32_t& number : numbers) number = number ? static_cast<std::int32_t>(result.characters++) : 0;
+  std::string characters;
+  for (std::size_t code = 0; code < numbers.size(); ++code) {
+    if (numbers[code] == 0) continue;
+    numbers[code] = static_cast<std::int32_t>(result.characters++);
+    characters += static_cast<char>(code);
+  }
+  result.checksum = crc32c(characters);
   const auto begin = static_cast<std::size_t>(static_cast<double>(text.size()) * (1 - FLAGS_held_out));
   for (std::size_t i = 0; i < text.size(); ++i)
     (i < begin ? result.train : result.held_out).push_back(numbers[static_cast<unsigned char>(text[i])]);
@@ -81,7 +90,7 @@ const Catalog<nn::Module (*)(const nn::models::LanguageModel&)> kNetworks(
 std::int64_t window_of_records() {
   const std::string path = examples::records_manifest();
   std::int64_t window = 0;
-  for (const ExampleArray& array : decoders::named_in(Manifest::load(path))()->arrays()) {
+  for (const ExampleArray& array : examples::arrays_of_records()) {
     const bool tokens = array.dtype == DType::kInt32 && array.shape.ndim() == 1;
     if (array.name == "label") window = tokens ? array.shape[0] : 0;
   }
@@ -96,6 +105,11 @@ void train() {
   const auto network = kNetworks.at(FLAGS_network);
   const bool records = !FLAGS_train.empty() || !FLAGS_test.empty();
   require(!records || FLAGS_text.empty(), "--text is a text, and --train and --test are records; leave one out");
+  if (records)
+    examples::refuse_without_effect({"context", "stride", "held_out"}, "on records");
+  else
+    examples::refuse_without_effect({"vocabulary", "window", "virtual_nodes", "global_batch", "skip_bad"},
+                                    "with --text");
   const Text text = records ? Text{{}, {}, FLAGS_vocabulary} : read_text();
   examples::Task task;
   task.network = [&] {
@@ -107,10 +121,14 @@ void train() {
   task.unit = "characters";
   task.units = records ? window_of_records() : FLAGS_context;
   task.description = {{"network", FLAGS_network}};
+  task.notes = {{"network", FLAGS_network}, {records ? "tokens" : "context", std::to_string(task.units)}};
+  if (FLAGS_network == "transformer") task.notes["heads"] = std::to_string(FLAGS_heads);
   if (records) {
     task.loss = nn::cross_entropy({.ignored_label = -1});  // fills up the labels of a short record
     examples::read_records(task);
   } else {
+    task.notes["held_out"] = str(FLAGS_held_out);
+    task.notes["characters"] = str(text.characters, " with the checksum ", text.checksum);
     task.data = [&](std::shared_ptr<Source> source) {
       return windows(text.train, FLAGS_stride > 0 ? FLAGS_stride : FLAGS_context,
                      {.batch = FLAGS_batch_size, .shuffle = FLAGS_seed, .source = std::move(source)});

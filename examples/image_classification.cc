@@ -116,10 +116,17 @@ int main(int argc, char** argv) {
     examples::Task task;
     const auto network = nn::models::catalog().at(FLAGS_network);
     const Manifest manifest = Manifest::load(examples::records_manifest());
+    require(manifest.class_labels, "the labels of '", examples::records_manifest(),
+            "' are no classes; pack the images with class numbers");
+    if (FLAGS_devices.empty())
+      examples::refuse_without_effect({"pipeline_micro_batches"}, "without --devices");
+    else
+      examples::refuse_without_effect({"device"}, "with --devices");
     task.captured = FLAGS_devices.empty();
     task.network = [network, classes = class_count(manifest)] { return over_devices(network(classes)); };
     task.loss = loss_of;
     task.description = {{"network", FLAGS_network}};
+    task.notes = {{"network", FLAGS_network}};
     examples::read_images(task, images(manifest), steps("augment_test", FLAGS_augment_test));
     examples::train_or_evaluate(task);
   });

@@ -31,7 +31,7 @@ std::int64_t class_count(const Manifest& manifest) {
 }
 
 void check_arrays(const std::string& path) {
-  for (const ExampleArray& array : decoders::named_in(Manifest::load(path))()->arrays())
+  for (const ExampleArray& array : examples::arrays_of_records())
     if (array.name == "label")
       return require(array.dtype == DType::kInt32 && array.shape.ndim() == 0, "the labels of '", path,
                      "' are no classes; convert with --label_type class");

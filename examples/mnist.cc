@@ -1,5 +1,7 @@
 // Trains a small network on MNIST, alone or as a worker of a distributed job: the same program, the mode is a flag. The
 // loop is in common/training.cc.
+#include <paceline/manifest.h>
+
 #include "common/images.h"
 #include "common/program.h"
 
@@ -19,10 +21,15 @@ int main(int argc, char** argv) {
           "  launch.py -n 2 -s 2 mnist --kvstore dist_async --train train.manifest --test test.manifest",
       .flags_of = {__FILE__, examples::kImageFlags, examples::kRecordFlags, examples::kTrainingFlags}};
   return examples::run(program, argc, argv, [] {
+    const std::string path = examples::records_manifest();
+    const std::size_t classes = Manifest::load(path).labels.size();
+    require(classes <= 10, "'", path, "' names ", classes,
+            " classes, and the network tells 10 apart; train on it with image_classification");
     examples::Task task;
     const auto network = nn::models::catalog().at(FLAGS_network);
     task.network = [=] { return network(10); };
     task.description = {{"network", FLAGS_network}};
+    task.notes = {{"network", FLAGS_network}};
     examples::read_images(task, {.mean = {0.1307f}, .deviation = {0.3081f}});
     examples::train_or_evaluate(task);
   });

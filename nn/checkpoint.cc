@@ -16,13 +16,20 @@ namespace {
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 
 constexpr const char* kFormat = "paceline checkpoint 1";
-constexpr std::string_view kStore = "store:", kCounter = "counter:";
+constexpr std::string_view kStore = "store:", kCounter = "counter:", kNote = "note:";
 
 // The file that `place` names, or the checkpoint in the folder that it names. A URL without a file counts as a folder.
 std::string file_of(const std::string& place) {
   const bool folder =
       detail::is_remote(place) ? !detail::read_start(place, 1).has_value() : std::filesystem::is_directory(place);
   return folder ? checkpoint_path(place) : place;
+}
+
+Notes notes_in(const Metadata& metadata) {
+  Notes notes;
+  for (const auto& [name, value] : metadata)
+    if (name.starts_with(kNote)) notes.emplace(name.substr(kNote.size()), value);
+  return notes;
 }
 
 std::string prefix_of(const Parameter& parameter) { return parameter.statistic ? "aux:" : "arg:"; }
@@ -55,22 +62,24 @@ void write_checkpoint(const std::string& path, const Checkpoint& checkpoint,
   }
   for (const auto& [name, value] : checkpoint.store.counters)
     metadata.emplace_back(std::string(kCounter) + name, value);
+  for (const auto& [name, value] : checkpoint.notes) metadata.emplace_back(std::string(kNote) + name, value);
   save_safetensors(path, arrays, metadata);
 }
 
 Checkpoint read_checkpoint(const std::string& path) try {
+  const std::string file = detail::shown(path);
   Metadata metadata;
   const NamedArrays arrays = load_safetensors(path, &metadata);
   std::map<std::string, std::string> values(metadata.begin(), metadata.end());
   if (values["format"] != kFormat)
-    throw Corrupt(str("'", path, "' is no checkpoint of this version: its format is '", values["format"],
+    throw Corrupt(str("'", file, "' is no checkpoint of this version: its format is '", values["format"],
                       "', expected '", kFormat, "'"));
   Checkpoint checkpoint;
-  const auto number = [&](const char* name, std::int64_t* value) {
-    const std::string& text = values[name];
+  const auto number = [&](const char* what, std::int64_t* value) {
+    const std::string& text = values[what];
     const auto parsed = std::from_chars(text.data(), text.data() + text.size(), *value);
     if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || *value < 0)
-      throw Corrupt(str("'", path, "' has ", name, "='", text, "', expected a number"));
+      throw Corrupt(str("'", file, "' has ", what, "='", text, "', expected a number"));
   };
   number("epoch", &checkpoint.epoch);
   if (values.count("steps") > 0) number("steps", &checkpoint.steps);  // older files do not have it
@@ -80,13 +89,14 @@ Checkpoint read_checkpoint(const std::string& path) try {
     number("loss_scale_steps", &steps);
     checkpoint.loss_scale = LossScale::of(scale, steps);
     if (!checkpoint.loss_scale)
-      throw Corrupt(str("'", path, "' has loss_scale=", scale, " and loss_scale_steps=", steps,
+      throw Corrupt(str("'", file, "' has loss_scale=", scale, " and loss_scale_steps=", steps,
                         ", expected a power of two and less than ", LossScale::kGrowAfter));
   }
   checkpoint.positions = RangeSet::parse(values["positions"]);
   if (values.count("order") > 0) checkpoint.order = values["order"];
   checkpoint.optimizer = values["optimizer"];
   checkpoint.input = values["input"];
+  checkpoint.notes = notes_in(metadata);
   for (const auto& [name, value] : metadata)
     if (name.rfind(kCounter, 0) == 0) checkpoint.store.counters.emplace_back(name.substr(kCounter.size()), value);
   for (const auto& [name, array] : arrays) {
@@ -105,8 +115,8 @@ StoreState load_store_state(const std::string& place) { return read_checkpoint(f
 namespace {
 
 // The arrays of MXNet's `.params` or of a safetensors file, by names without "arg:" and "aux:". Arrays of the store in
-// a checkpoint are left out.
-NamedArrays stored_weights(const std::string& path) {
+// a checkpoint are left out. `metadata` gets that of a safetensors file.
+NamedArrays stored_weights(const std::string& path, Metadata* metadata = nullptr) {
   const std::string name = detail::shown(path);
   std::uint64_t first = 0;
   char ninth = 0;
@@ -120,7 +130,7 @@ NamedArrays stored_weights(const std::string& path) {
           "' is a zip archive, as PyTorch's .pt files are; save the state_dict() with safetensors.torch.save_file");
   require((first & 0xff) != '{' || safetensors, "'", name,
           "' is JSON, perhaps the index of a file in parts; load each .safetensors of it with allow_missing");
-  NamedArrays arrays = first == kParamsMagic && !safetensors ? load_params(path) : load_safetensors(path);
+  NamedArrays arrays = first == kParamsMagic && !safetensors ? load_params(path) : load_safetensors(path, metadata);
   std::erase_if(arrays, [](const auto& one) { return one.first.starts_with(kStore); });
   for (auto& [key, array] : arrays)
     if (key.starts_with("arg:") || key.starts_with("aux:")) key.erase(0, 4);
@@ -171,6 +181,12 @@ std::string refused(const LoadedWeights& result, const LoadOptions& options) {
 
 }  // namespace
 
+Notes checkpoint_notes(const std::string& place) {
+  Metadata metadata;
+  stored_weights(file_of(place), &metadata);
+  return notes_in(metadata);
+}
+
 LoadedWeights load_weights(const Module& net, const std::string& place, const LoadOptions& options) {
   const std::string file = file_of(place), path = detail::shown(file);
   const auto parameters = net.parameters();
@@ -191,8 +207,9 @@ LoadedWeights load_weights(const Module& net, const std::string& place, const Lo
   return result;
 }
 
-void take_weights(const Checkpoint& checkpoint, const std::string& path, const Module& net, std::uint64_t seed,
+void take_weights(const Checkpoint& checkpoint, const std::string& place, const Module& net, std::uint64_t seed,
                   Device device) {
+  const std::string path = detail::shown(place);
   if (net.parameters().empty()) {
     if (checkpoint.input.empty()) return;
     std::istringstream words(checkpoint.input);

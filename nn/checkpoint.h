@@ -3,11 +3,12 @@
 // "store:..." what the store keeps beside them (optimizer state, workers' momentum). Metadata: format, epoch, steps,
 // positions (of that epoch, already trained on), order (of its records, DataIterator::order()), optimizer, input (type
 // and sizes of the first batch's data), under float16 loss_scale and loss_scale_steps (good ones since it changed), and
-// the store's counters as "counter:...".
+// the store's counters as "counter:...", and the program's notes as "note:...".
 
 #include <paceline/backend.h>
 #include <paceline/data_iterator.h>
 #include <paceline/module.h>
+#include <paceline/progress.h>
 
 #include <optional>
 #include <string>
@@ -24,6 +25,7 @@ struct Checkpoint {
   std::string optimizer;
   std::optional<LossScale> loss_scale = {};
   std::string input;
+  Notes notes;
   NamedArrays weights;  // read only
   StoreState store;
 };

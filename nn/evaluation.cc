@@ -20,6 +20,10 @@ BatchResult BatchResult::of(const NDArray& scores, const Batch& batch, const Los
     const std::vector<std::int64_t> best = argmax(scores, -1).to_vector<std::int64_t>();
     const std::vector<double> wanted = label.cast(DType::kFloat64).to_vector<double>();
     for (std::size_t i = 0; i < wanted.size(); ++i) {
+      // With a loss, labels may be other numbers.
+      require(loss || !(wanted[i] >= static_cast<double>(classes)), "the label ", wanted[i], " is none of the ",
+              classes, " classes of the scores, 0 to ", classes - 1,
+              "; only labels below 0 are left out of the accuracy");
       result.labels += wanted[i] >= 0 && wanted[i] < static_cast<double>(classes);
       result.right += wanted[i] == static_cast<double>(best[i]);
     }

@@ -16,8 +16,8 @@ struct BatchResult {
   double loss = 0;                     // summed over the examples
 
   // Of scores (..., classes). Counted are the labels in [0, classes), where there are two classes or more and a label
-  // for each row of the scores; where not, throws InvalidArgument without a function for the loss, which is then 0.
-  // Blocks.
+  // for each row of the scores. Without a function for the loss, which is then 0, throws InvalidArgument where not, and
+  // for labels from `classes` on. Blocks.
   static BatchResult of(const NDArray& scores, const Batch& batch, const Loss& loss);
 
   // The note, and what is read from it, to the bit. The second throws Corrupt.

@@ -33,8 +33,8 @@ std::string alike(const std::string& what) { return str("/alike/", crc32c(what),
 
 }  // namespace
 
-Progress::Progress(std::shared_ptr<KVStore> store, const Spec& optimizer)
-    : store_(std::move(store)), optimizer_(optimizer) {
+Progress::Progress(std::shared_ptr<KVStore> store, const Spec& optimizer, const Notes& notes)
+    : store_(std::move(store)), optimizer_(optimizer), notes_(notes) {
   store_->set_optimizer(optimizer_);
   epoch_ = number(*store_, kEpoch);
 }
@@ -97,7 +97,7 @@ std::string Progress::checkpoint(const std::string& directory,
                                  const std::vector<std::shared_ptr<Parameter>>& parameters,
                                  const std::string& loss_scale, const std::string& input) {
   store_->barrier();
-  const std::string path = checkpoint_path(directory);
+  const std::string path = checkpoint_path(directory), name = detail::shown(path);
   Checkpoint checkpoint;
   checkpoint.epoch = epoch_;
   checkpoint.steps = steps_;
@@ -106,6 +106,7 @@ std::string Progress::checkpoint(const std::string& directory,
   checkpoint.optimizer = optimizer_.text();
   checkpoint.loss_scale = LossScale::parse(loss_scale);
   checkpoint.input = input;
+  checkpoint.notes = notes_;
   checkpoint.store = store_->save();
   std::exception_ptr failed;
   const bool writes = !checkpoint.store.arrays.empty();
@@ -114,12 +115,12 @@ std::string Progress::checkpoint(const std::string& directory,
   } catch (const std::exception&) {
     failed = std::current_exception();
   }
-  agree("/checkpoint", writes ? "written" : "", failed, "the checkpoint '" + path + "' could not be written");
+  agree("/checkpoint", writes ? "written" : "", failed, "the checkpoint '" + name + "' could not be written");
   return path;
 }
 
-bool Progress::resume_if_present(const std::string& directory, const TakeCheckpoint& take) {
-  const std::string path = checkpoint_path(directory);
+bool Progress::resume_if_present(const std::string& directory, const CheckNotes& check, const TakeCheckpoint& take) {
+  const std::string path = checkpoint_path(directory), name = detail::shown(path);
   if (store_->backend().joined_late()) {
     // The others hold newer weights, which come with the first step.
     take_up();
@@ -134,11 +135,12 @@ bool Progress::resume_if_present(const std::string& directory, const TakeCheckpo
   try {
     if (reads && detail::exists(path)) {
       const bool fresh = store_->facts("/progress/").empty() && committed(0).empty();
-      require(fresh, "'", path, "' cannot be resumed with a store that has trained or resumed already; make a new one");
+      require(fresh, "'", name, "' cannot be resumed with a store that has trained or resumed already; make a new one");
       checkpoint = read_checkpoint(path);
-      require(Spec::parse(checkpoint.optimizer).name == optimizer_.name, "'", path, "' was trained with optimizer ",
+      require(Spec::parse(checkpoint.optimizer).name == optimizer_.name, "'", name, "' was trained with optimizer ",
               checkpoint.optimizer, ", whose state does not fit ", optimizer_.text(),
               "; resume it with that optimizer, or begin with its weights alone, by load_weights()");
+      if (check) check(checkpoint.notes);
       if (take) take(checkpoint, path);
       PositionRanges done;
       for (const Range& range : checkpoint.positions.ranges()) done.emplace_back(range.begin, range.end);
@@ -148,16 +150,19 @@ bool Progress::resume_if_present(const std::string& directory, const TakeCheckpo
       store_->put_fact(kLossScale, checkpoint.loss_scale ? checkpoint.loss_scale->text() : "");
       store_->put_fact(kOrder, checkpoint.order.value_or(""));
       if (!checkpoint.order && !checkpoint.positions.empty())
-        LOG(WARNING) << path << " is of a version that did not keep the order of records, and ended within epoch "
+        LOG(WARNING) << name << " is of a version that did not keep the order of records, and ended within epoch "
                      << checkpoint.epoch + 1 << ": where the order is another now, some records come twice in it";
       outcome = "found";
-      LOG(INFO) << "resuming from " << path << " after epoch " << checkpoint.epoch;
+      LOG(INFO) << "resuming from " << name
+                << (checkpoint.positions.empty() ? str(" after epoch ", checkpoint.epoch)
+                                                 : str(" within epoch ", checkpoint.epoch + 1, ", after ",
+                                                       checkpoint.positions.count(), " of its records"));
     }
   } catch (const std::exception&) {
     failed = std::current_exception();
   }
   const bool resumed =
-      agree("/resume", outcome, failed, "the checkpoint '" + path + "' could not be resumed from") == "found";
+      agree("/resume", outcome, failed, "the checkpoint '" + name + "' could not be resumed from") == "found";
   take_up();
   if (resumed) resumed_ = std::move(checkpoint.store);
   return resumed;

@@ -235,10 +235,10 @@ std::string Trainer::checkpoint(const std::string& directory) {
                                     impl_->input);
 }
 
-bool Trainer::resume_if_present(const std::string& directory) {
+bool Trainer::resume_if_present(const std::string& directory, const CheckNotes& check) {
   require(!impl_->ready, "resume_if_present() comes before the first step");
-  const bool resumed =
-      impl_->progress.resume_if_present(directory, [this](const Checkpoint& checkpoint, const std::string& path) {
+  const bool resumed = impl_->progress.resume_if_present(
+      directory, check, [this](const Checkpoint& checkpoint, const std::string& path) {
         take_weights(checkpoint, path, impl_->net, impl_->options.seed, impl_->options.device);
         for (const auto& parameter : impl_->net.parameters())
           impl_->resumed.emplace_back(parameter, detail::writes_to(parameter->value));

@@ -31,7 +31,7 @@ Trainer::Impl::Impl(Module trained, const Spec& spec, std::shared_ptr<KVStore> k
     : net(std::move(trained)),
       options(checked(given)),
       store(std::move(kv)),
-      progress(store, spec),
+      progress(store, spec, given.notes),
       multipliers(Multipliers::parse(Spec(spec).options)) {}
 
 void Trainer::Impl::require_same_frozen() const {
@@ -41,7 +41,7 @@ void Trainer::Impl::require_same_frozen() const {
                               "checkpoint, and load_weights() it where a new store and Trainer begin"));
   };
   for (const auto& [parameter, name] : names) {
-    const bool was = std::ranges::any_of(kept, [&](const auto& one) { return one.get() == parameter; });
+    const bool was = std::ranges::find(kept, parameter, &std::shared_ptr<Parameter>::get) != kept.end();
     if (parameter->frozen != was) refuse(*parameter, was ? "made to train" : "frozen");
   }
 }
@@ -187,7 +187,7 @@ void Trainer::Impl::found_nan(std::int64_t step, double loss) {
   }
   const std::string text =
       str("the loss of step ", step, " is ", loss, where,
-          "; lower the learning rate, set clip_norm, or choose TrainerOptions::on_nan (warn, stop, skip, ignore)");
+          "; lower the learning rate, set clip_norm, or choose another on_nan (warn, stop, skip, ignore)");
   if (options.on_nan == OnNan::kStop) throw Error(text);
   LOG(WARNING) << text;
 }

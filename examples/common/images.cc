@@ -39,6 +39,37 @@ RecordLoaderOptions loader_options(const ImageOptions& images) {
   return options;
 }
 
+// The data set whose images say what size all become, by the options for training.
+std::string sizing_manifest() { return FLAGS_train.empty() ? FLAGS_test : FLAGS_train; }
+
+// Height and width of the images, where all have one size.
+ImageSize size_of(const ImageOptions& training) {
+  ImageSize size = Manifest::load(sizing_manifest()).image;
+  if (training.height > 0) size = {training.height, training.width, size.channels};
+  if (training.channels > 0 || size.channels == 0) size.channels = training.channels > 0 ? training.channels : 3;
+  if (training.steps.empty()) return size;
+  const Shape shape = RecordLoader(sizing_manifest(), {.image = training}).batch_shape();
+  return {static_cast<int>(shape[2]), static_cast<int>(shape[3]), size.channels};
+}
+
+std::string text_of(const std::vector<float>& numbers) {
+  std::string text;
+  for (const float number : numbers) text += str(text.empty() ? "" : ",", number);
+  return text;
+}
+
+// What the network sees of an image. Numbers are as flags have them, or as a step of a list.
+void note_images(nn::Notes& notes, const ImageOptions& training) {
+  const ImageSize size = size_of(training);
+  notes["channels"] = std::to_string(size.channels);
+  if (size.height > 0)
+    notes["image_size"] = size.height == size.width ? std::to_string(size.height) : str(size.width, "x", size.height);
+  notes["mean"] = text_of(training.mean);
+  notes["deviation"] = text_of(training.deviation);
+  for (const augment::Step& step : training.steps)
+    if (step.name == "normalize") notes["mean"] = notes["deviation"] = augment::text({step});
+}
+
 // Images of the test set become of the same size as those of the training set, by these steps.
 ImageOptions image_options_of_test(const ImageOptions& training, const std::vector<augment::Step>& steps) {
   ImageOptions options = training;
@@ -46,9 +77,9 @@ ImageOptions image_options_of_test(const ImageOptions& training, const std::vect
   options.random_flip = false;
   options.steps = steps;
   if (training.steps.empty()) return options;
-  const Shape shape = RecordLoader(FLAGS_train.empty() ? FLAGS_test : FLAGS_train, {.image = training}).batch_shape();
-  options.height = static_cast<int>(shape[2]);
-  options.width = static_cast<int>(shape[3]);
+  const ImageSize size = size_of(training);
+  options.height = size.height;
+  options.width = size.width;
   const auto normalize = std::ranges::find(training.steps, "normalize", &augment::Step::name);
   if (normalize != training.steps.end() && std::ranges::find(steps, "normalize", &augment::Step::name) == steps.end())
     options.steps.push_back(*normalize);
@@ -58,6 +89,8 @@ ImageOptions image_options_of_test(const ImageOptions& training, const std::vect
 }  // namespace
 
 void read_images(Task& task, const ImageOptions& training, const std::vector<augment::Step>& testing_steps) {
+  records_manifest();  // refuses missing flags first
+  note_images(task.notes, training);
   read_records(task, loader_options(training), [=] {
     check_size_of_test_set(training);
     return loader_options(image_options_of_test(training, testing_steps));

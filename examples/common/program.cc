@@ -1,6 +1,7 @@
 #include "program.h"
 
 #include <paceline/cores.h>
+#include <paceline/detail/remote.h>
 #include <paceline/engine_observer.h>
 #include <paceline/kernel.h>
 #include <paceline/kvstore.h>
@@ -19,7 +20,9 @@
 DEFINE_string(kvstore, "local",
               "mode of the store, with options: local, dist_sync, dist_async:bound=4,staleness=gap_aware, ...");
 DEFINE_string(device, "cpu", "where the network is computed: cpu, cuda:0, ...");
-DEFINE_string(optimizer, "nesterov", "sgd, momentum, nesterov, adam or adamw, with options: adam:beta2=0.99");
+DEFINE_string(optimizer, "nesterov",
+              "sgd, momentum, nesterov, adam or adamw, with options: adam:beta2=0.99; --lr and the other flags of the "
+              "optimizer say what is missing here");
 DEFINE_double(lr, 0.05, "learning rate at the start");
 DEFINE_double(momentum, 0.9, "momentum, for the optimizers that have one");
 DEFINE_double(weight_decay, 0, "weight decay; where it is not given, the optimizer's own: 0, but 0.01 for adamw");
@@ -40,7 +43,9 @@ DEFINE_int32(log_every, 100, "steps between two lines of progress");
 DEFINE_string(checkpoint, "",
               "folder of the checkpoint, or s3://BUCKET/FOLDER: written after each epoch, resumed from if present");
 DEFINE_string(evaluate, "", "do not train: load this checkpoint, a folder or its file, and evaluate it");
-DEFINE_string(trace, "", "write the engine's tasks to this file, for chrome://tracing");
+DEFINE_string(
+    trace, "",
+    "write the engine's tasks to this file, for chrome://tracing; in a job to FILE.worker-0, FILE.worker-1, ...");
 
 namespace paceline::examples {
 namespace {
@@ -63,7 +68,16 @@ void check_flags() {
           FLAGS_step_epochs, " and --step_factor ", FLAGS_step_factor, ", expected numbers above 0");
   Device(std::string_view(FLAGS_device));
   nn::parse_balance(FLAGS_balance);
+  require(FLAGS_evaluate.empty() || variable("DMLC_ROLE").empty(), "--evaluate runs alone: start it without launch.py");
 }
+
+// Processes of a job may share a folder.
+std::string trace_path() {
+  const std::string role = variable("DMLC_ROLE"), task = variable("DMLC_TASK_ID");
+  return role.empty() ? FLAGS_trace : str(FLAGS_trace, '.', role, '-', task);
+}
+
+bool is_given(const char* flag) { return !gflags::GetCommandLineFlagInfoOrDie(flag).is_default; }
 
 std::string host_name() {
   char name[256] = "";
@@ -87,7 +101,7 @@ int run(const Program& program, int argc, char** argv, const std::function<void(
     check_flags();
     std::shared_ptr<ChromeTrace> trace;
     if (!FLAGS_trace.empty()) {
-      default_engine().add_observer(trace = make_chrome_trace(FLAGS_trace));
+      default_engine().add_observer(trace = make_chrome_trace(trace_path()));
       trace->flush();  // a path that cannot be written shows before hours of training
     }
     body();
@@ -96,8 +110,17 @@ int run(const Program& program, int argc, char** argv, const std::function<void(
   });
 }
 
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value ? value : "";
+}
+
+void refuse_without_effect(std::initializer_list<const char*> flags, const std::string& where) {
+  for (const char* const flag : flags) require(!is_given(flag), "--", flag, " has no effect ", where, ": leave it out");
+}
+
 void require_readable(const char* flag, const std::string& path) {
-  const bool elsewhere = path.find("://") != std::string::npos;  // seen when it is read
+  const bool elsewhere = detail::is_remote(path);  // seen when it is read
   if (elsewhere || access(path.c_str(), R_OK) == 0) return;
   const int error = errno;
   throw InvalidArgument(
@@ -105,11 +128,26 @@ void require_readable(const char* flag, const std::string& path) {
 }
 
 void require_folder(const char* flag, const std::string& path) {
-  if (path.find("://") != std::string::npos) return;  // seen when it is written
+  if (detail::is_remote(path)) {
+    require(path.starts_with("s3://"), "--", flag, ": cannot write to ", detail::shown(path),
+            ": only files of s3:// can be written on other hosts");
+    return;
+  }
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (!error && access(path.c_str(), W_OK | X_OK) != 0) error = {errno, std::generic_category()};
   require(!error, "--", flag, ": cannot write into the folder ", path, " on host ", host_name(), ": ", error.message());
+}
+
+void require_as_trained(const std::string& checkpoint, const nn::Notes& trained, const nn::Notes& notes) {
+  for (const auto& [name, value] : notes) {
+    const auto found = trained.find(name);
+    gflags::CommandLineFlagInfo info;
+    const bool is_flag = gflags::GetCommandLineFlagInfo(name.c_str(), &info);
+    require(found == trained.end() || found->second == value, "'", detail::shown(checkpoint), "' was trained with ",
+            is_flag ? "--" : "", name, "=", found == trained.end() ? "" : found->second, ", this run has ", value, ": ",
+            is_flag ? "give the same" : "give data that are converted alike, as to_rec does with --schema or --split");
+  }
 }
 
 std::shared_ptr<KVStore> store_of_flags() {
@@ -137,20 +175,35 @@ Spec optimizer_of_flags(std::int64_t examples_of_epoch) {
     return str(static_cast<std::int64_t>(epochs * static_cast<double>(examples_of_epoch)));
   };
   Spec optimizer = Spec::parse(FLAGS_optimizer);
-  optimizer.options.set("lr", str(FLAGS_lr));
+  // The text of --optimizer goes before the defaults of other flags.
+  const auto set = [&](const char* option, const char* flag, const std::string& value) {
+    const bool has = optimizer.options.has(option);
+    require(!has || !is_given(flag), "--optimizer has ", option, ", which --", flag, " is for, too: leave one out");
+    if (!has) optimizer.options.set(option, value);
+  };
+  set("lr", "lr", str(FLAGS_lr));
   if (optimizer.name == "momentum" || optimizer.name == "nesterov")
-    optimizer.options.set("momentum", str(FLAGS_momentum));
-  if (!gflags::GetCommandLineFlagInfoOrDie("weight_decay").is_default)
-    optimizer.options.set("weight_decay", str(FLAGS_weight_decay));
-  if (FLAGS_warmup > 0) optimizer.options.set("schedule_warmup", examples(FLAGS_warmup));
-  if (FLAGS_schedule != "constant") optimizer.options.set("schedule", FLAGS_schedule);
-  if (FLAGS_schedule == "step") {
-    optimizer.options.set("schedule_every", examples(FLAGS_step_epochs));
-    optimizer.options.set("schedule_factor", str(FLAGS_step_factor));
-  } else if (FLAGS_schedule != "constant") {
+    set("momentum", "momentum", str(FLAGS_momentum));
+  else
+    refuse_without_effect({"momentum"}, "with --optimizer " + optimizer.name);
+  if (is_given("weight_decay")) set("weight_decay", "weight_decay", str(FLAGS_weight_decay));
+  if (FLAGS_warmup > 0) set("schedule_warmup", "warmup", examples(FLAGS_warmup));
+  set("schedule", "schedule", FLAGS_schedule);
+  const std::string schedule = optimizer.options.get("schedule", "");
+  if (schedule != "step") refuse_without_effect({"step_epochs", "step_factor"}, "with --schedule " + schedule);
+  if (schedule == "step") {
+    set("schedule_every", "step_epochs", examples(FLAGS_step_epochs));
+    set("schedule_factor", "step_factor", str(FLAGS_step_factor));
+  } else if (schedule != "constant" && !optimizer.options.has("schedule_examples")) {
     optimizer.options.set("schedule_examples", examples(FLAGS_epochs));
   }
   return optimizer;
+}
+
+std::int64_t examples_done(KVStore& store, std::int64_t epoch) {
+  std::int64_t done = 0;
+  for (const auto& [begin, end] : store.backend().data_committed(epoch)) done += end - begin;
+  return done;
 }
 
 bool enough_steps(std::int64_t steps) { return FLAGS_max_steps > 0 && steps >= FLAGS_max_steps; }

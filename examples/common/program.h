@@ -6,10 +6,12 @@
 #include <paceline/error.h>
 #include <paceline/kvstore.h>
 #include <paceline/options.h>
+#include <paceline/progress.h>
 
 #include <charconv>
 #include <chrono>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -37,11 +39,21 @@ struct Program {
 // main(): reads the command line, runs `body`, and says what it throws in one sentence. Returns the exit code.
 int run(const Program& program, int argc, char** argv, const std::function<void()>& body);
 
+// The value of an environment variable, "" where it is not set.
+std::string variable(const char* name);
+
+// Throws InvalidArgument where one of these flags was given. `where` ends the sentence: "with --text".
+void refuse_without_effect(std::initializer_list<const char*> flags, const std::string& where);
+
 // Throws InvalidArgument unless the file or folder that --`flag` names is there and can be read.
 void require_readable(const char* flag, const std::string& path);
 
 // Throws InvalidArgument unless files can be written into the folder that --`flag` names. Makes the folder.
 void require_folder(const char* flag, const std::string& path);
+
+// Throws InvalidArgument where `trained`, the notes in a checkpoint, and `notes`, those of this run, differ. Names that
+// only one of them has are not compared: older checkpoints lack some. A note about a flag has the flag's name.
+void require_as_trained(const std::string& checkpoint, const nn::Notes& trained, const nn::Notes& notes);
 
 // The numbers of a flag that is a list, as in 0.5,0.4,0.4; none where the text is empty. Throws InvalidArgument.
 template <class T>
@@ -62,10 +74,14 @@ bool enough_steps(std::int64_t steps);
 
 // The store of --kvstore. Refuses one that is a single process' own in a job of several workers.
 std::shared_ptr<KVStore> store_of_flags();
-// The optimizer as the flags have it; schedules count examples, of which an epoch has so many.
+// The optimizer as the flags have it; schedules count examples, of which an epoch has so many. Throws InvalidArgument
+// where --optimizer and another flag say the same.
 Spec optimizer_of_flags(std::int64_t examples_of_epoch);
 // What shares an epoch out among the workers, as --balance says.
 std::shared_ptr<Source> source_of_flags(std::shared_ptr<KVStore> store);
+
+// How many examples of this epoch have been trained on, also before a resumed checkpoint.
+std::int64_t examples_done(KVStore& store, std::int64_t epoch);
 
 using Clock = std::chrono::steady_clock;
 inline double seconds_since(Clock::time_point start) {

@@ -1,12 +1,14 @@
 #include "records.h"
 
+#include <paceline/crc32c.h>
 #include <paceline/manifest.h>
 
 #include "program.h"
 
 DEFINE_string(train, "", "manifest of the training set, written by im2rec or to_rec");
 DEFINE_string(test, "",
-              "manifest of the test set; without it nothing is evaluated, and test_accuracy and test_loss are null");
+              "manifest of the test set, which each worker of a job needs; without it nothing is evaluated, and "
+              "test_accuracy and test_loss are null");
 DEFINE_int32(window, 16, "shards whose records are mixed in training; 0: all");
 DEFINE_int32(virtual_nodes, 0, "nodes to which the shards are dealt, so that a worker reads the same in every epoch");
 DEFINE_int64(global_batch, 0,
@@ -25,6 +27,14 @@ std::string records_manifest() {
   return FLAGS_evaluate.empty() ? FLAGS_train : FLAGS_test;
 }
 
+std::vector<ExampleArray> arrays_of_records() {
+  const std::string path = records_manifest();
+  const Manifest manifest = Manifest::load(path);
+  require(!manifest.decoder.name.empty(), "'", path, "' names no decoder of its records, as a set of images; train on ",
+          "images with image_classification, and convert other data with to_rec");
+  return decoders::named_in(manifest)()->arrays();
+}
+
 namespace {
 
 // A test set of other classes or arrays would be evaluated to a number that means nothing, or fail after an epoch.
@@ -36,13 +46,26 @@ void check_test_set() {
   require(test.decoder.text() == train.decoder.text(), "the records of '", FLAGS_test, "' are read by '",
           test.decoder.text(), "', and those of '", FLAGS_train, "' by '", train.decoder.text(),
           "'; convert both with the same flags, or one source with --split");
+  require(!test.columns_crc32c || !train.columns_crc32c || test.columns_crc32c == train.columns_crc32c, "'", FLAGS_test,
+          "' has other columns or categories than '", FLAGS_train,
+          "'; convert it with --schema and the .schema.json beside that, or one source with --split");
+}
+
+// What numbers in the records stand for.
+void note_meaning(nn::Notes& notes, const Manifest& manifest) {
+  constexpr std::size_t kShown = 200;
+  const std::string names = nlohmann::json(manifest.labels).dump();
+  if (!manifest.labels.empty())
+    notes["class_names"] =
+        names.size() <= kShown ? names : str(manifest.labels.size(), " with the checksum ", crc32c(names));
+  if (manifest.columns_crc32c) notes["columns"] = str("checksum ", *manifest.columns_crc32c);
 }
 
 }  // namespace
 
 void read_records(Task& task, const RecordLoaderOptions& training,
                   const std::function<RecordLoaderOptions()>& testing) {
-  records_manifest();
+  note_meaning(task.notes, Manifest::load(records_manifest()));
   RecordLoaderOptions options = training;
   options.batch = FLAGS_batch_size;
   options.shuffle = FLAGS_seed;

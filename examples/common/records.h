@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "training.h"
 
@@ -16,6 +17,8 @@ extern const char* const kRecordFlags;
 
 // The manifest to train or, with --evaluate, to evaluate on. Throws InvalidArgument where the flag is missing.
 std::string records_manifest();
+// The arrays of its records, as its decoder says. Throws InvalidArgument where it names none, as that of images.
+std::vector<ExampleArray> arrays_of_records();
 // Fills in the task's data, and with --test its test. `training` gives the options of the loader. Flags replace those
 // for damaged records, and in training those for batch size and order. `testing` gives the options for the test set,
 // and is called when that set is needed. If it is null, the test set takes `training`, too.

@@ -62,6 +62,7 @@ LocalBatch localise(const SparseRows& rows) {
 SparseExamples load(const std::string& path, std::int64_t features) {
   SparseExamples examples = load_libsvm(path, {.features = features});
   std::vector<float> labels = examples.label.to_vector<float>();
+  require(!labels.empty(), "'", path, "' holds no examples");
   for (std::size_t i = 0; i < labels.size(); ++i) {
     require(labels[i] == 0 || labels[i] == 1 || labels[i] == -1, "'", path, "': the label of example ", i + 1, " is ",
             labels[i], "; a set of two classes has labels 0 and 1, or -1 and +1");
@@ -69,6 +70,13 @@ SparseExamples load(const std::string& path, std::int64_t features) {
   }
   examples.label = NDArray::from(labels, examples.label.shape());
   return examples;
+}
+
+SparseExamples load_test_set(std::int64_t features) {
+  SparseExamples test = load(FLAGS_test, features);
+  const auto [least, largest] = std::ranges::minmax(test.label.to_vector<float>());
+  require(least < largest, "'", FLAGS_test, "' holds examples of one class only, expected some of both");
+  return test;
 }
 
 // A model's rows in a store: in its tables or, in modes without, in keys that every worker has whole.
@@ -163,7 +171,7 @@ double evaluate(SparseModel& model, const std::string& checkpoint) {
     for (const auto& [name, array] : state.arrays)
       if (name == table.name) whole.push_back({name, array});
   if (whole.size() == model.tables.size())
-    return evaluate(Weights(model.tables, whole), model, load(FLAGS_test, whole[0].out.size(0) - 1));
+    return evaluate(Weights(model.tables, whole), model, load_test_set(whole[0].out.size(0) - 1));
   std::erase_if(state.arrays, [](const auto& array) {
     const std::string& name = array.first;
     return !name.ends_with(":ids") && !name.ends_with(":versions") && !name.ends_with(":weight");
@@ -178,7 +186,7 @@ double evaluate(SparseModel& model, const std::string& checkpoint) {
   const std::shared_ptr<KVStore> store = KVStore::create("local");
   const Weights weights(store, model.tables, features);
   store->load(state);
-  return evaluate(weights, model, load(FLAGS_test, features));
+  return evaluate(weights, model, load_test_set(features));
 }
 
 class Run {
@@ -190,20 +198,22 @@ class Run {
         training_(load(FLAGS_train, FLAGS_features)),
         features_(training_.data.shape[1]),
         data_(training_, {.batch = FLAGS_batch_size, .shuffle = FLAGS_seed, .source = source_of_flags(kv_)}) {
-    if (!FLAGS_test.empty()) test_ = load(FLAGS_test, features_);
+    if (!FLAGS_test.empty()) test_ = load_test_set(features_);
     weights_.emplace(kv_, model_.tables, features_);
-    progress_.emplace(kv_, optimizer_of_flags(data_.size()));
+    progress_.emplace(kv_, optimizer_of_flags(data_.size()), notes_);
   }
 
   void train() {
     std::string checkpoint;
-    if (!FLAGS_checkpoint.empty() && progress_->resume_if_present(FLAGS_checkpoint))
-      checkpoint = nn::checkpoint_path(FLAGS_checkpoint);
+    // With other features, the last row would be another one's.
+    const std::string path = nn::checkpoint_path(FLAGS_checkpoint);
+    const auto check = [&](const nn::Notes& trained) { require_as_trained(path, trained, notes_); };
+    if (!FLAGS_checkpoint.empty() && progress_->resume_if_present(FLAGS_checkpoint, check)) checkpoint = path;
     progress_->load();
     weights_->refresh();
+    const std::int64_t first_epoch = progress_->epoch(), before = examples_done(*kv_, first_epoch);
     kv_->barrier();
     const auto start = Clock::now();
-    const std::int64_t first_epoch = progress_->epoch();
     if (first_epoch >= FLAGS_epochs && kv_->backend().leads()) show_nothing_left(checkpoint, first_epoch);
     while (progress_->epoch() < FLAGS_epochs && !enough_steps(steps_)) {
       train_epoch();
@@ -221,8 +231,8 @@ class Run {
     if (!leads) return;
     Histogram delays;
     for (const Histogram& worker : report.row_delays) delays.merge(worker);
-    const std::int64_t trained = FLAGS_max_steps > 0 ? examples_ : data_.size() * (progress_->epoch() - first_epoch);
-    const auto examples = static_cast<double>(trained);
+    const std::int64_t trained = data_.size() * (progress_->epoch() - first_epoch) - before;
+    const auto examples = static_cast<double>(FLAGS_max_steps > 0 ? examples_ : std::max(trained, std::int64_t{0}));
     std::cout << json{{"model", name_},
                       {"mode", FLAGS_kvstore},
                       {"workers", kv_->size()},
@@ -310,6 +320,7 @@ class Run {
   std::shared_ptr<KVStore> kv_;
   SparseExamples training_, test_;
   std::int64_t features_;
+  const nn::Notes notes_{{"features", std::to_string(features_)}};
   SparseIterator data_;
   std::optional<Weights> weights_;
   std::optional<nn::Progress> progress_;
@@ -324,6 +335,7 @@ class Run {
 void train_or_evaluate(const std::string& name, SparseModel model) {
   require(FLAGS_evaluate.empty() || !FLAGS_test.empty(), "--evaluate needs --test, the file to evaluate on");
   require(!FLAGS_evaluate.empty() || !FLAGS_train.empty(), "--train is missing: a file in LibSVM's format");
+  refuse_without_effect({"device"}, "with " + name);
   require(FLAGS_features >= 0, "--features is ", FLAGS_features, ", expected none negative");
   if (FLAGS_evaluate.empty()) require_readable("train", FLAGS_train);
   if (!FLAGS_test.empty()) require_readable("test", FLAGS_test);

@@ -1,10 +1,12 @@
 #include "training.h"
 
+#include <paceline/catalog.h>
+#include <paceline/detail/remote.h>
 #include <paceline/kvstore.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <thread>
@@ -19,6 +21,8 @@ DEFINE_bool(channels_last, false, "convolutions over images with their channels 
 DEFINE_bool(
     captured, true,
     "replay the step from a plan, with the same numbers; not where there are several devices or sparse gradients");
+DEFINE_string(on_nan, "stop",
+              "where a loss is not finite: stop, before a checkpoint is overwritten; skip the step; warn; or ignore");
 DEFINE_int32(slow_worker, -1, "for trying out stragglers: the rank of a worker that sleeps after every step; -1: none");
 DEFINE_double(slow_factor, 5, "how many times as long its steps take");
 
@@ -41,7 +45,11 @@ nn::Evaluation evaluate(const Task& task, const std::string& checkpoint) {
   require(test->next(first), "the data to evaluate on holds no examples");
   const nn::Module net = task.network();
   net.initialize(first.data.shape(), FLAGS_seed, Device(std::string_view(FLAGS_device)));
-  nn::load_weights(net, checkpoint);
+  const nn::LoadedWeights loaded = nn::load_weights(net, checkpoint, {.allow_missing = true, .allow_extra = true});
+  for (const auto* names : {&loaded.other_shape, &loaded.missing, &loaded.extra})
+    require(names->empty(), "'", detail::shown(checkpoint), "' is of another network: they differ in '",
+            names->empty() ? "" : names->front(),
+            "'; give the flags of the network (--network, --classes, --hidden, ...) that its training had");
   return evaluate(task, net);
 }
 
@@ -59,15 +67,23 @@ void slow_down(const nn::Module& net, Clock::time_point began) {
   std::this_thread::sleep_for((FLAGS_slow_factor - 1) * (Clock::now() - began));
 }
 
+// Is this process alone or a worker, not one of those that serve a job?
+bool trains() {
+  const std::string role = variable("DMLC_ROLE");
+  return role.empty() || role == "worker";
+}
+
 // Is this process alone, or the worker with task number 0, which gets rank 0? Without task numbers nobody is.
 bool leads_at_first() {
-  const auto text = [](const char* variable) {
-    const char* const value = std::getenv(variable);
-    return std::string(value ? value : "");
-  };
-  const std::string role = text("DMLC_ROLE"), task = text("DMLC_TASK_ID");
-  return role.empty() || (role == "worker" && !task.empty() && task.find_first_not_of('0') == std::string::npos);
+  const std::string task = variable("DMLC_TASK_ID");
+  return variable("DMLC_ROLE").empty() ||
+         (trains() && !task.empty() && task.find_first_not_of('0') == std::string::npos);
 }
+
+const Catalog<nn::OnNan> kOnNan("on_nan", {{"warn", nn::OnNan::kWarn},
+                                           {"stop", nn::OnNan::kStop},
+                                           {"skip", nn::OnNan::kSkip},
+                                           {"ignore", nn::OnNan::kIgnore}});
 
 class Run {
  public:
@@ -81,20 +97,23 @@ class Run {
                   .precision = parse_dtype(FLAGS_precision),
                   .channels_last = FLAGS_channels_last,
                   .clip_norm = FLAGS_clip_norm,
-                  .captured = FLAGS_captured && task.captured}) {
-    // Other workers need the test set only if they come to lead.
-    if (task.test && kv_->rank() == 0) task.test();
+                  .captured = FLAGS_captured && task.captured,
+                  .on_nan = kOnNan.at(FLAGS_on_nan),
+                  .notes = task.notes}) {
+    require(FLAGS_slow_worker < kv_->size(), "--slow_worker is ", FLAGS_slow_worker, ", expected a rank below ",
+            kv_->size(), ", the number of workers");
     if (task.tables && kv_->rank() == 0 && !kv_->holds_tables())
       show_result(
           str("mode '", FLAGS_kvstore, "' holds no row-sparse tables: gradients are dense in spite of --sparse_grad"));
   }
 
   void train() {
-    if (!FLAGS_checkpoint.empty() && trainer_.resume_if_present(FLAGS_checkpoint))
-      checkpoint_ = nn::checkpoint_path(FLAGS_checkpoint);
+    const std::string path = nn::checkpoint_path(FLAGS_checkpoint);
+    const auto check = [&](const nn::Notes& trained) { require_as_trained(path, trained, task_.notes); };
+    if (!FLAGS_checkpoint.empty() && trainer_.resume_if_present(FLAGS_checkpoint, check)) checkpoint_ = path;
+    const std::int64_t first_epoch = trainer_.epoch(), before = examples_done(*kv_, first_epoch);
     kv_->barrier();
     const auto start = Clock::now();
-    const std::int64_t first_epoch = trainer_.epoch();
     if (first_epoch >= FLAGS_epochs && kv_->backend().leads()) show_nothing_left(checkpoint_, first_epoch);
     while (trainer_.epoch() < FLAGS_epochs && !enough_steps(steps_)) {
       train_epoch();
@@ -110,7 +129,8 @@ class Run {
     if (leads && task_.test && evaluated_ != trainer_.epoch()) evaluate();
     const StoreReport report = kv_->report();
     kv_->finish();
-    if (leads) print(report, seconds, trainer_.epoch() - first_epoch);
+    const std::int64_t trained = data_->size() * (trainer_.epoch() - first_epoch) - before;
+    if (leads) print(report, seconds, FLAGS_max_steps > 0 ? examples_ : std::max(trained, std::int64_t{0}));
   }
 
  private:
@@ -145,12 +165,11 @@ class Run {
     show_result(str("epoch ", trainer_.epoch(), " of ", FLAGS_epochs, ": ", task_.tested, text));
   }
 
-  void print(const StoreReport& report, double seconds, std::int64_t epochs) {
+  void print(const StoreReport& report, double seconds, std::int64_t examples) {
     const Histogram delays = report.all_delays();
     const bool bounded = Spec::parse(FLAGS_kvstore).options.has("bound");  // else nobody counts
     json waits = json::array();
     for (const WorkerWait& wait : report.waits) waits.push_back(wait.seconds);
-    const std::int64_t examples = FLAGS_max_steps > 0 ? examples_ : data_->size() * epochs;
     const double units = static_cast<double>(examples * task_.units);
     json result = task_.description;
     result.update({{"mode", FLAGS_kvstore},
@@ -184,12 +203,16 @@ class Run {
 
 void train_or_evaluate(const Task& task) {
   require(FLAGS_slow_factor >= 1, "--slow_factor is ", FLAGS_slow_factor, ", expected at least 1");
+  if (FLAGS_slow_worker < 0) refuse_without_effect({"slow_factor"}, "without --slow_worker");
   if (FLAGS_evaluate.empty()) {
-    // Before the process joins, so that a job does not begin without the worker that writes its checkpoints.
+    // Before the process joins, so that a job does not begin without the worker that writes its checkpoints, and does
+    // not lose whoever comes to lead over a test set.
     if (!FLAGS_checkpoint.empty() && leads_at_first()) require_folder("checkpoint", FLAGS_checkpoint);
+    if (task.test && trains()) task.test();
     return Run(task).train();
   }
   require_readable("evaluate", FLAGS_evaluate);
+  require_as_trained(FLAGS_evaluate, nn::checkpoint_notes(FLAGS_evaluate), task.notes);
   const nn::Evaluation found = evaluate(task, FLAGS_evaluate);
   std::cout << json{{"checkpoint", FLAGS_evaluate},
                     {task.tested + "_accuracy", found.accuracy},

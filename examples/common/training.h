@@ -22,6 +22,7 @@ struct Task {
   bool captured = true;             // lets --captured take effect; false for several devices or sparse gradients
   bool tables = false;              // the network wants row-sparse tables, which some modes do not hold
   nlohmann::json description = {};  // further members of the result
+  nn::Notes notes = {};             // what --evaluate and a resumed run must have as the checkpoint's training had it
 };
 
 // The source file that defines the flags of training.

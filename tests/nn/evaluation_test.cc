@@ -51,7 +51,8 @@ TEST(Evaluation, ARegressionHasALossAndNoAccuracy) {
 
 TEST(Evaluation, LabelsThatAreNoClassAreNotCounted) {
   const NDArray scores = NDArray::from(std::vector<float>{1, 2, 0, 3, 2, 1, 0, 0, 5, 4, 1, 1}, {4, 3});
-  BatchResult found = BatchResult::of(scores, batch_of(NDArray::from(std::vector<std::int32_t>{1, -1, 0, 3}, {4})), {});
+  BatchResult found =
+      BatchResult::of(scores, batch_of(NDArray::from(std::vector<std::int32_t>{1, -1, 0, -3}, {4})), {});
   EXPECT_EQ(found.labels, 2);
   EXPECT_EQ(found.right, 1);
   const float none = std::numeric_limits<float>::quiet_NaN();
@@ -67,6 +68,9 @@ TEST(Evaluation, LabelsThatAreNoClassAreNotCounted) {
 
 TEST(Evaluation, WithoutALossLabelsMustBeClassNumbers) {
   const NDArray scores = NDArray::zeros({4, 3});
+  const Batch beyond = batch_of(NDArray::from(std::vector<std::int32_t>{1, 2, 3, 0}, {4}));
+  EXPECT_THAT([&] { BatchResult::of(scores, beyond, {}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("the label 3 is none of the 3 classes")));
   const Batch wide = batch_of(NDArray::zeros({4, 2}));
   EXPECT_THAT([&] { BatchResult::of(scores, wide, {}); },
               ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("(4, 3)"), HasSubstr("(4, 2)"))));
@@ -77,6 +81,7 @@ TEST(Evaluation, WithoutALossLabelsMustBeClassNumbers) {
       ThrowsMessage<InvalidArgument>(HasSubstr("(4, 1)")));
   const nn::Loss zero = [](const NDArray&, const NDArray&) { return NDArray::zeros({1}, DType::kFloat64); };
   EXPECT_EQ(BatchResult::of(scores, wide, zero).labels, 0);
+  EXPECT_EQ(BatchResult::of(scores, beyond, zero).labels, 3);
 }
 
 TEST(Evaluation, ANoteHoldsAllOfAResult) {

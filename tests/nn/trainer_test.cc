@@ -312,6 +312,8 @@ TEST_F(TrainerTest, ResumesACheckpointOfAnEarlierVersion) {
   net.initialize({1, 2}, 99);
   EXPECT_TRUE(nn::load_weights(net, earlier).missing.empty());
   net.load(source_dir() + "/tests/nn/weights_of_2b3d800.params");
+  EXPECT_TRUE(nn::checkpoint_notes(earlier).empty());
+  EXPECT_TRUE(nn::checkpoint_notes(source_dir() + "/tests/nn/weights_of_2b3d800.params").empty());
 }
 
 TEST_F(TrainerTest, ReportsTheEpochOfTheLatestStep) {

@@ -424,6 +424,13 @@ TEST_F(ResumingAnOrder, GoesOnInTheSameOneOnly) {
   run(2, 1, 0.5);  // another epoch may have another order
 }
 
+TEST_F(ResumingAnOrder, SaysHowFarItsEpochIs) {
+  run(1, 2);
+  testing::internal::CaptureStderr();
+  run(1, 100);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr(" within epoch 1, after 4 of its records"));
+}
+
 TEST_F(ResumingAnOrder, TakesCheckpointsThatDoNotSayIt) {
   run(1, 2);
   std::vector<std::pair<std::string, std::string>> metadata;
@@ -459,6 +466,37 @@ TEST_F(Resuming, HappensOnceInAStore) {
   nn::Trainer again(nn::Dense(2), optim::SGD{.lr = 0.1}, KVStore::create("local"));
   EXPECT_TRUE(again.resume_if_present(folder_));
   EXPECT_THAT(error_of([&] { again.resume_if_present(folder_); }), HasSubstr("trained or resumed already"));
+}
+
+TEST_F(Resuming, FindsTheNotesAgain) {
+  const nn::Notes notes{{"image_size", "14"}, {"counter:x", "a \"note\""}, {"", ""}};
+  nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, KVStore::create("local"), {.notes = notes});
+  trainer.step(floats_of(2), nn::l2);
+  const std::string path = trainer.checkpoint(folder_);
+  EXPECT_EQ(nn::checkpoint_notes(folder_), notes);
+  EXPECT_EQ(nn::checkpoint_notes(path), notes);
+  nn::Trainer again(nn::Dense(2), optim::SGD{.lr = 0.1}, KVStore::create("local"));
+  nn::Notes seen;
+  EXPECT_TRUE(again.resume_if_present(folder_, [&](const nn::Notes& found) { seen = found; }));
+  EXPECT_EQ(seen, notes);
+  again.step(floats_of(2), nn::l2);
+  again.checkpoint(folder_);
+  EXPECT_TRUE(nn::checkpoint_notes(folder_).empty()) << "they are those of the trainer that wrote it";
+}
+
+TEST_P(JobLoop, ACheckOfTheNotesRefusesACheckpointForAllWorkers) {
+  nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, KVStore::create("local"), {.notes = {{"size", "14"}}});
+  trainer.step(floats_of(2), nn::l2);
+  trainer.checkpoint(folder_);
+  ClusterInProcess cluster(options(2));
+  cluster.run([&](int, KVStore& borrowed_store) {
+    const nn::Module net = nn::Dense(2);
+    nn::Trainer resumed(net, optim::SGD{.lr = 0.1}, borrowed(borrowed_store));
+    const auto refuse = [](const nn::Notes& notes) { throw InvalidArgument("the size was " + notes.at("size")); };
+    EXPECT_THAT(error_of([&] { resumed.resume_if_present(folder_, refuse); }),
+                HasSubstr(borrowed_store.rank() == 0 ? "the size was 14" : "could not be resumed from"));
+    EXPECT_TRUE(net.parameters().empty());
+  });
 }
 
 TEST_F(Resuming, RefusesWeightsThatAreLoadedBehindIt) {

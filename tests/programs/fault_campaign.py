@@ -1,6 +1,6 @@
 """Jobs under fault plans that are drawn by seed: every mode must come to its end with every record counted.
 
-    PACELINE_PROGRAMS=build/cpu/bin python3 tests/programs/fault_campaign.py --number 100 --seed 1 [--fatal]
+    python3 tests/programs/fault_campaign.py --number 100 --seed 1 [--fatal]
 
 A plan mixes loss, delay, repetition, reordering, throttles, cuts and freezes below the silence deadline, and kills of
 workers. Exit code 0, every example of every epoch and, in dist_sync without a lost worker, the weights of an

@@ -1,6 +1,6 @@
 """A stranger at every port of a job: messages, handshakes, held connections and replayed traffic, drawn by seed.
 
-    PACELINE_PROGRAMS=build/cpu/bin python3 tests/programs/stranger_campaign.py --seed 1 [--insecure] [--mode ring]
+    python3 tests/programs/stranger_campaign.py --seed 1 [--insecure] [--mode ring]
 
 The job must end with exit code 0 and with the weights of a job that nobody disturbed. The memory of each process may
 grow by 64 MB, and each log by 200 lines, all of which the program prints. With secrets a stranger may read no more than

@@ -27,10 +27,10 @@ class BadInput(ProgramTest):
                 shutil.copy(path, self.folder)
         return self.folder / "train.manifest"
 
-    def small_set(self, records):
+    def small_set(self, records, classes=10):
         """A training set of a few records; returns its manifest."""
         images = struct.pack(">IIII", 2051, records, 28, 28) + bytes(784 * records)
-        labels = struct.pack(">II", 2049, records) + bytes(i % 10 for i in range(records))
+        labels = struct.pack(">II", 2049, records) + bytes(i % classes for i in range(records))
         (self.folder / "small-images-idx3-ubyte").write_bytes(images)
         (self.folder / "small-labels-idx1-ubyte").write_bytes(labels)
         packed = self.run_program(program("im2rec"), "small", "small-images-idx3-ubyte")
@@ -60,6 +60,10 @@ class CommandLine(BadInput):
         ended = self.run_program(program("kvbench"), "--mode", "dist_asink", patience=PROMPT)
         self.assert_one_clear_sentence(ended, "kvbench: unknown mode 'dist_asink'; known: local", code=2)
         self.assertEqual(ended.err.count("\n"), 1, ended)
+
+    def test_a_server_that_checks_an_empty_mode_refuses_it(self):
+        ended = self.run_program(program("paceline_server"), "--check_mode=", patience=PROMPT)
+        self.assert_one_clear_sentence(ended, "paceline_server: unknown mode ''; known: local", code=2)
 
     def test_a_wrong_mode_starts_no_job(self):
         train = ("--train", data_folder() / "train.manifest")
@@ -101,6 +105,18 @@ class CommandLine(BadInput):
             ended, "'coloured.manifest' are 28 x 28 x 3, but those of", "28 x 28 x 1", code=2
         )
 
+    def test_a_test_set_that_a_worker_cannot_open_starts_no_job(self):
+        ended = self.run_program(
+            *LAUNCHER, "-n", 2, "-s", 1, program("mnist"), "--kvstore", "dist_sync", "--network", "mlp", "--train",
+            self.small_set(100), "--test", "nowhere", "--epochs", 2, patience=PROMPT,
+        )  # fmt: skip
+        self.assert_one_clear_sentence(ended, "--test: cannot open nowhere", code=2)
+        self.assertNotIn("epoch 1", ended.err)
+
+    def test_more_classes_than_mnist_has(self):
+        ended = self.mnist("--train", self.small_set(24, classes=12))
+        self.assert_one_clear_sentence(ended, "small.manifest' names 12 classes", "image_classification", code=2)
+
     def test_a_test_set_that_is_not_there_has_no_accuracy(self):
         self.small_set(100)
         alone = self.mnist("--epochs", 1, "--network", "mlp", "--train", self.folder / "small.manifest")
@@ -117,6 +133,12 @@ class CommandLine(BadInput):
             ("--kvstore", "dist_async:bound=-1"): ("bound",),
             ("--kvstore", "dist_async:staleness=old"): ("unknown staleness 'old'", "gap_aware", "dana"),
             ("--optimizer", "sdg"): ("unknown optimizer 'sdg'", "sgd momentum nesterov adam"),
+            ("--optimizer", "sgd:lr=5", "--lr", "1"): ("--optimizer has lr, which --lr is for, too: leave one out",),
+            ("--optimizer", "adam", "--momentum", "0.5"): ("--momentum has no effect with --optimizer adam",),
+            ("--step_epochs", "2"): ("--step_epochs has no effect with --schedule linear: leave it out",),
+            ("--on_nan", "never"): ("unknown on_nan 'never'; known: warn stop skip ignore",),
+            ("--slow_worker", "1"): ("--slow_worker is 1, expected a rank below 1",),
+            ("--slow_factor", "3"): ("--slow_factor has no effect without --slow_worker: leave it out",),
             ("--network", "resnet"): ("unknown network 'resnet'", "mlp lenet"),
             ("--schedule", "never"): ("unknown schedule 'never'", "constant linear"),
             ("--epochs", "many"): ("--epochs is 'many', expected int32: passes",),
@@ -325,6 +347,10 @@ class Checkpoints(BadInput):
     def test_evaluate_nothing(self):
         ended = self.mnist("--evaluate", "nowhere", "--test", self.manifest)
         self.assert_one_clear_sentence(ended, "--evaluate: cannot open nowhere", "No such file", code=2)
+
+    def test_evaluate_in_a_job(self):
+        ended = self.mnist("--evaluate", self.path, "--test", self.manifest, DMLC_ROLE="worker")
+        self.assert_one_clear_sentence(ended, "--evaluate runs alone: start it without launch.py", code=2)
 
     def on_full_disk(self, *command):
         """Runs it where ck/ is a disk that has room for the old checkpoint, not for a second one."""

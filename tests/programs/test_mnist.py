@@ -42,6 +42,11 @@ class Mnist(ProgramTest):
         self.assertEqual(ended.code, 0, ended)
         names = {event["name"] for event in json.loads((self.folder / "trace.json").read_text())["traceEvents"]}
         self.assertIn("store.update", names)
+        ended = self.run_job("dist_sync", "--trace", "shared.json", network="mlp", epochs=1)
+        self.assertEqual(ended.code, 0, ended)
+        self.assertFalse((self.folder / "shared.json").exists())
+        for worker in (0, 1):
+            self.assertTrue(json.loads((self.folder / f"shared.json.worker-{worker}").read_text())["traceEvents"])
 
     def test_local_lenet(self):
         self.train_alone("lenet")
@@ -95,6 +100,8 @@ class Mnist(ProgramTest):
         self.assertEqual(ended.code, 0, ended)
         _, metadata = tensors_of(self.folder / ended.result["checkpoint"])
         self.assertEqual(set(metadata["examples"]), {6000})
+        # The rate counts what came after the first run.
+        self.assertAlmostEqual(ended.result["images_per_second"] * ended.result["train_seconds"], 6000 - 640, delta=1)
 
     def test_ring(self):
         ended = self.run_job("ring", "--checkpoint", "ck", "--lr", "0.1", servers=0)

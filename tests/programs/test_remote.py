@@ -155,6 +155,17 @@ class Training(RemoteTest):
         there = server.objects["out/checkpoint.safetensors"]
         self.assertEqual(hashlib.md5(there).hexdigest(), hashlib.md5(here).hexdigest())
         self.assertEqual(len(met), 2, "one part waited for the other")
+
+        def lose_the_upload(request, reply):
+            command, name, query = request
+            if command == "POST" and query.startswith("uploadId") and reply["status"] == 200:
+                server.objects[name] = there
+                reply.update(status=503, body=b"<Error><Code>SlowDown</Code></Error>")
+
+        server.change = lose_the_upload
+        ended = self.run_program(program("sparse_linear"), *arguments[:-1], 2, "--checkpoint", "s3://out")
+        self.assertEqual(ended.code, 1, ended)
+        self.assertIn("the server has forgotten the parts of the upload", ended.err)
         self.assertFalse(
             set(server.uploads) - {"upload/0+"}, "an upload whose number was lost is the server's to clean"
         )
@@ -216,6 +227,26 @@ class Tools(RemoteTest):
         self.assert_refused(self.verify("s3://set/nothing.manifest"), "s3://set/nothing.manifest", "no such file",
                             "NoSuchKey")  # fmt: skip
         self.assert_refused(self.verify("s3://set"), "expected s3://BUCKET/KEY")
+
+    def test_a_bucket_that_does_not_exist_is_no_run_without_a_checkpoint(self):
+        def refuse(_, reply):
+            reply.update(status=404, body=b"<Error><Code>NoSuchBucket</Code></Error>")
+
+        self.serve_s3(change=refuse)
+        sets = ["--train", data_folder() / "train.manifest", "--test", data_folder() / "test.manifest"]
+        ended = self.run_program(program("mnist"), *sets, "--network", "mlp", "--checkpoint", "s3://wrong/run")
+        self.assertEqual(ended.code, 1, ended)
+        self.assertIn("there is no such bucket", ended.err)
+        self.assertNotIn("epoch 1", ended.text)
+
+    def test_a_checkpoint_that_cannot_be_written_is_refused_before_training(self):
+        sets = ["--train", data_folder() / "train.manifest", "--test", data_folder() / "test.manifest"]
+        for place, said in (("gs://bucket/run", "is no place that can be read or written"),
+                            ("http://127.0.0.1:1/run", "only files of s3:// can be written")):  # fmt: skip
+            ended = self.run_program(program("mnist"), *sets, "--network", "mlp", "--checkpoint", place)
+            self.assertEqual(ended.code, 2, ended)
+            self.assertIn(said, ended.err)
+            self.assertNotIn("epoch 1", ended.text)
 
     def test_a_wrong_clock_is_said(self):
         self.serve_s3(clock=lambda: time.time() + 3600)

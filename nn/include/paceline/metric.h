@@ -46,7 +46,8 @@ struct Evaluation {
   double loss = 0;  // the mean over the examples
 };
 // Runs the network over one epoch of `data`, without training. The loss must be a mean over the examples of a batch.
-// Without a loss (nullptr), InvalidArgument is thrown where the labels are no class numbers. Blocks.
+// Without a loss (nullptr), InvalidArgument is thrown where the labels are no class numbers, and for a label that is
+// `classes` or more. Blocks.
 Evaluation evaluate(const Module& net, DataIterator& data, const Loss& loss, Device device = {});
 // The accuracy alone, without a loss.
 double evaluate(const Module& net, DataIterator& data, Device device = {});

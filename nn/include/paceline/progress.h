@@ -18,11 +18,17 @@
 
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
 namespace paceline::nn {
+
+// What a program wants to find again in its checkpoints, by names of its own: the size of its images, for example.
+using Notes = std::map<std::string, std::string>;
+// Sees a checkpoint's notes, and throws where the program cannot go on from it.
+using CheckNotes = std::function<void(const Notes& notes)>;
 
 struct Checkpoint;  // private
 // For the Trainer: takes the network's part of a checkpoint.
@@ -32,8 +38,8 @@ using TakeCheckpoint = std::function<void(const Checkpoint& checkpoint, const st
 // that a worker that joins learns it. "Collective": every live worker calls the function. Not thread-safe.
 class Progress {
  public:
-  // Sets the optimizer on the store.
-  Progress(std::shared_ptr<KVStore> store, const Spec& optimizer);
+  // Sets the optimizer on the store. `notes` go into each checkpoint, as TrainerOptions::notes.
+  Progress(std::shared_ptr<KVStore> store, const Spec& optimizer, const Notes& notes = {});
 
   std::int64_t epoch() const { return epoch_; }  // the current one, from 0
   std::int64_t steps() const { return steps_; }  // of this worker, those before a resumed checkpoint included
@@ -60,8 +66,9 @@ class Progress {
   std::string checkpoint(const std::string& directory, const std::vector<std::shared_ptr<Parameter>>& parameters = {},
                          const std::string& loss_scale = "", const std::string& input = "");
   // Collective, before the first step, as Trainer::resume_if_present(). The worker that reads the checkpoint hands it
-  // to `take`; what that throws is thrown in every worker.
-  bool resume_if_present(const std::string& directory, const TakeCheckpoint& take = nullptr);
+  // to `take` behind `check`. Where one of them throws, all workers throw.
+  bool resume_if_present(const std::string& directory, const CheckNotes& check = nullptr,
+                         const TakeCheckpoint& take = nullptr);
   bool resumes() const {
     return resumed_.has_value();
   }  // was a checkpoint read that load() has yet to put into the store?
@@ -75,6 +82,7 @@ class Progress {
 
   std::shared_ptr<KVStore> store_;
   Spec optimizer_;
+  Notes notes_;
   std::int64_t epoch_ = 0, steps_ = 0;
   std::string loss_scale_;
   std::string order_;  // of the records in the current epoch; empty: not known
@@ -85,5 +93,8 @@ class Progress {
 std::string checkpoint_path(const std::string& directory);
 // The store's part of a checkpoint; `place` is the file or its folder. Throws IoError, Corrupt.
 StoreState load_store_state(const std::string& place);
+// The notes in a checkpoint; `place` is that of load_weights(), which names what this throws. Empty where the program
+// wrote none, and for weights that are no checkpoint. Reads the whole file.
+Notes checkpoint_notes(const std::string& place);
 
 }  // namespace paceline::nn

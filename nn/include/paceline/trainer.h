@@ -83,6 +83,9 @@ struct TrainerOptions {
   // others.
   std::function<void(const NamedGradients& gradients)> on_gradients = nullptr;
   OnNan on_nan = OnNan::kWarn;  // what to do about a loss that is not finite
+  // Go into each checkpoint, for checkpoint_notes() and resume_if_present(). In a job they are those of the worker that
+  // writes it. checkpoint() throws InvalidArgument where names or values are not UTF-8.
+  Notes notes = {};
 };
 
 // What this worker did since its last report. The loss is the mean over the examples; a step with accumulate() counts
@@ -158,8 +161,9 @@ class Trainer {
   // where there is none. A worker that comes to a running job takes up the job's weights and epoch instead, and waits
   // for nobody. Throws in every worker where the file is damaged, of another optimizer, or of another network
   // (InvalidArgument: other names, shapes or types). The first step refuses weights that were written after this call.
-  // The rate of KVStore::set_learning_rate() is not in the checkpoint: set it again.
-  bool resume_if_present(const std::string& directory);
+  // The rate of KVStore::set_learning_rate() is not in the checkpoint: set it again. Rank 0 hands the checkpoint's
+  // notes to `check` before it takes anything; what that throws is thrown there, and Error in the other workers.
+  bool resume_if_present(const std::string& directory, const CheckNotes& check = nullptr);
 
   const Module& net() const;  // as the constructor got them
   KVStore& store();           // likewise
