@@ -87,8 +87,16 @@ template <class... Parts>
   std::exit(kMistake);
 }
 
+// Is all that was printed written? Says why not, where it is lost, on a full disk say.
+inline bool output_written(const char* program) {
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return true;
+  std::fprintf(stderr, "%s: cannot write to standard output: %s\n", program,
+               std::generic_category().message(errno).c_str());
+  return false;
+}
+
 // Reads the flags and removes them from the arguments, of which so many may be left. `--help` prints and ends the
-// program with 0, a mistake with 2.
+// program with 0 (1 where what it printed is lost), a mistake with 2.
 inline void parse_flags(const char* usage, const FlagSources& sources, int* argc, char*** argv, int arguments = 0) {
   const char* const slash = std::strrchr((*argv)[0], '/');
   const char* const program = slash ? slash + 1 : (*argv)[0];
@@ -110,7 +118,7 @@ inline void parse_flags(const char* usage, const FlagSources& sources, int* argc
     if (name == "help" || name == "h") {
       std::printf("%s\n\nFlags:\n", usage);
       print_flags(sources);
-      std::exit(0);
+      std::exit(output_written(program) ? 0 : 1);
     }
     gflags::CommandLineFlagInfo info;
     bool known = gflags::GetCommandLineFlagInfo(name.c_str(), &info);
@@ -131,17 +139,14 @@ inline void parse_flags(const char* usage, const FlagSources& sources, int* argc
 }
 
 // What main() returns: what `body` does, 2 where it throws that what was asked for can never work, or not in this build
-// or on this machine, and 1 where it fails or where what was printed is lost, on a full disk say.
+// or on this machine, and 1 where it fails or where what was printed is lost.
 // Log lines go to the standard error from here on.
 template <class Body>
 int run_main(const char* program, const Body& body) {
   start_logging(program);
   try {
     const int code = body();
-    if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
-    std::fprintf(stderr, "%s: cannot write to standard output: %s\n", program,
-                 std::generic_category().message(errno).c_str());
-    return std::max(code, 1);
+    return output_written(program) ? code : std::max(code, 1);
   } catch (const InvalidArgument& mistake) {
     std::fprintf(stderr, "%s: %s\n", program, mistake.what());
     return kMistake;

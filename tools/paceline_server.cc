@@ -61,6 +61,9 @@ void end_on_signals() {
   }).detach();
 }
 
+// Also where its value is ''.
+bool is_given(const char* flag) { return !gflags::GetCommandLineFlagInfoOrDie(flag).is_default; }
+
 // What the environment says about the job's size. Where it says nothing, there is no limit.
 int count_of(const char* variable) {
   const char* text = std::getenv(variable);
@@ -71,12 +74,12 @@ int count_of(const char* variable) {
 
 int main(int argc, char** argv) {
   paceline::tools::parse_flags(kUsage, __FILE__, &argc, &argv);
-  if (!FLAGS_check_mode.empty())
+  if (is_given("check_mode"))
     return paceline::tools::run_main("paceline_server", [] {
       paceline::KVStore::check(FLAGS_check_mode);
       return 0;
     });
-  if (!FLAGS_check_faults.empty())
+  if (is_given("check_faults"))
     return paceline::tools::run_main("paceline_server", [] {
       paceline::check_faults(FLAGS_check_faults, count_of("DMLC_NUM_WORKER"), count_of("DMLC_NUM_SERVER"));
       return 0;

@@ -29,7 +29,8 @@ constexpr char kUsage[] =
     "rec COMMAND [flags] ...\n\n"
     "SOURCE is a data set (.manifest) or a record file (.rec).\n"
     "  list SOURCE...              prints what it holds\n"
-    "  verify SOURCE...            reads every record; names each damaged one; exit code 1 if any\n"
+    "  verify SOURCE...            reads every record; names each damaged one; exit code 1 if any; contents without\n"
+    "                              checksums cannot be checked\n"
     "  stats SOURCE...             counts records, labels, sizes and encodings\n"
     "  index FILE.rec...           writes .idx and .crc where they are missing, and a manifest; changes no record\n"
     "  lines PREFIX TEXT...        packs each line of text files as a record, into --shards files\n"
@@ -182,6 +183,8 @@ int verify_all(const std::vector<std::string>& sources) {
     std::printf("%s: %" PRId64 " records in %" PRId64 " files, %zu problems", source.c_str(), report.records,
                 report.shards, report.problems.size());
     if (report.left_out > 0) std::printf("; %" PRId64 " further records are in no index", report.left_out);
+    if (report.unchecked > 0)
+      std::printf("; %" PRId64 " records without checksums: their contents were not checked", report.unchecked);
     std::printf("\n");
     sound &= report.problems.empty();
   }

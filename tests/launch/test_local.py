@@ -262,13 +262,14 @@ class Output(LauncherTest):
         self.assertEqual(err.count("worker-0.log cannot be written (No space left on device)"), 1)
 
     def test_standard_output_full(self):
-        arguments = (sys.executable, LAUNCHER, "-n", "1", self.worker("seq 9999"), "local")
-        with open("/dev/full", "w", encoding="utf-8") as full:
-            ended = subprocess.run(
-                arguments, cwd=self.folder, env=self.environment, stdout=full, stderr=subprocess.PIPE, check=False
-            )
-        self.assertEqual(ended.returncode, 1)
-        self.assertEqual(ended.stderr.count(b"cannot write to standard output: No space left on device"), 1)
+        for arguments in (("-n", "1", self.worker("seq 9999"), "local"), ("--help",)):
+            with self.subTest(arguments), open("/dev/full", "w", encoding="utf-8") as full:
+                ended = subprocess.run(
+                    (sys.executable, LAUNCHER, *arguments),
+                    cwd=self.folder, env=self.environment, stdout=full, stderr=subprocess.PIPE, check=False,
+                )  # fmt: skip
+                self.assertEqual(ended.returncode, 1)
+                self.assertEqual(ended.stderr.count(b"cannot write to standard output: No space left on device"), 1)
 
     def test_a_folder_is_of_one_job(self):
         first = self.start("-n", 1, "--log-dir", "logs/a", self.worker(LONG_WORKER), "local")

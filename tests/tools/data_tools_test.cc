@@ -107,6 +107,18 @@ TEST(Im2rec, PacksAnImageFolder) {
   for (const auto& [id, label] : labels) EXPECT_EQ(label, id < 6 ? 0 : 1);
 }
 
+TEST(Im2rec, WarnsOfAFolderWithoutClasses) {
+  TemporaryFolder folder;
+  write_image_folder(folder);
+  const std::string warning = " has no folders of classes: every image gets label 0";
+  EXPECT_THAT(run("im2rec " + folder / "set" + " " + folder / "images").output, Not(HasSubstr(warning)));
+  const Result flat = run("im2rec " + folder / "flat" + " " + folder / "images/cat");
+  EXPECT_EQ(flat.code, 0) << flat.output;
+  const std::size_t first = flat.output.find(warning);
+  EXPECT_THAT(flat.output, HasSubstr(folder / "images/cat" + warning));
+  EXPECT_EQ(flat.output.find(warning, first + 1), std::string::npos) << "once";
+}
+
 TEST(Im2rec, GivesTheSameBytesForEveryNumberOfThreads) {
   TemporaryFolder folder;
   write_image_folder(folder);
@@ -192,7 +204,7 @@ TEST(Im2rec, SaysWhatIsWrongInOneSentence) {
   fails(set + folder / "empty", 2, "holds no images");
   fails(set + folder / "absent", 1, "absent on host ");
   fails("--shards 12 " + set + folder / "images", 2, "11 images cannot fill 12 shards");
-  fails("--encoding gif " + set + folder / "images", 2, "unknown image encoding 'gif'; known: raw png jpg");
+  fails("--encoding gif " + set + folder / "images", 2, "unknown image encoding 'gif'; known: raw png jpg auto");
   fails("--threads 100000 " + set + folder / "images", 2, "--threads is 0 to 1024, not 100000");
   fails("--quality 0 " + set + folder / "images", 2, "--quality is 1 to 100, not 0");
   fails("/dev/null/set " + folder / "images", 1, "/dev/null");
@@ -406,6 +418,10 @@ TEST(Rec, VerifiesAndNamesDamage) {
   const Result damaged = run("rec verify " + manifest);
   EXPECT_EQ(damaged.code, 1);
   EXPECT_THAT(damaged.output, HasSubstr(shard + ": record 4 at offset " + std::to_string(offset) + " is damaged"));
+  std::filesystem::remove(checksum_path(shard));
+  const Result unchecked = run("rec verify " + shard);
+  EXPECT_EQ(unchecked.code, 0);
+  EXPECT_THAT(unchecked.output, HasSubstr("15 records without checksums: their contents were not checked"));
 }
 
 TEST(Rec, ListsManifestsAndRecords) {
@@ -488,6 +504,7 @@ TEST(Rec, FailsWhereItsOutputIsLost) {
   const std::string manifest = write_data_set(folder, 30, 2);
   EXPECT_EQ(run("rec list " + manifest + " >/dev/full").code, 1);
   EXPECT_EQ(run("rec verify " + manifest + " >/dev/full").code, 1);
+  EXPECT_EQ(run("rec --help >/dev/full").code, 1);
 }
 
 TEST(DrawDigits, DrawsTheSameForTheSameSeed) {
@@ -515,6 +532,11 @@ TEST(DrawDigits, DrawsTheSameForTheSameSeed) {
     EXPECT_LT(inked, 350);
   }
   EXPECT_EQ(run("draw_digits").code, 2);
+  for (const char* elsewhere : {"s3://bucket/digits", "gs://bucket/digits"}) {
+    const Result refused = run(std::string("draw_digits --train 1 --test 1 --out ") + elsewhere);
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.output, HasSubstr(elsewhere));
+  }
   const Result many = run("draw_digits --threads 100000 --out " + folder / "d");
   EXPECT_EQ(many.code, 2);
   EXPECT_THAT(many.output, HasSubstr("--threads is 0 to 1024, not 100000"));
@@ -534,6 +556,7 @@ TEST(Kvsim, APlotThatCannotBeWrittenTakesNothingAway) {
   const Result failed = run(simulate);
   EXPECT_EQ(failed.code, 1);
   EXPECT_THAT(failed.output, HasSubstr("cannot write the plot '" + path + "': No space left"));
+  EXPECT_THAT(failed.output, HasSubstr("\"runs\""));
   EXPECT_TRUE(std::filesystem::is_symlink(path));
 }
 

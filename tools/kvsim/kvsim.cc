@@ -238,8 +238,8 @@ int main(int argc, char** argv) {
       runs.push_back(simulate(model, static_cast<int>(workers)));
       if (sweep.size() > 1) std::cout << runs.back() << std::endl;
     }
-    if (!FLAGS_plot.empty()) plot(runs);
     std::cout << (runs.size() == 1 ? runs.front() : nlohmann::json{{"runs", runs}}) << std::endl;
+    if (!FLAGS_plot.empty()) plot(runs);
     return 0;
   });
 }

@@ -5,6 +5,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass, field
 
 from . import UsageError
@@ -51,6 +52,13 @@ ended it; 255: the host is lost).
 class _Parser(argparse.ArgumentParser):
     def error(self, message):
         raise UsageError(message)
+
+    def print_help(self, file=None):
+        try:
+            with open(sys.stdout.fileno(), "w", encoding=sys.stdout.encoding, closefd=False) as out:
+                out.write(self.format_help())
+        except OSError as error:
+            self.exit(1, f"{self.prog}: cannot write to standard output: {error.strerror}\n")
 
 
 def _parser():
