@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Five public data sets, converted, and trained from local shards, from a web server and from an object store.
+"""Four public data sets and a CSV file, converted, and trained from local shards, from a web server and from an object store.
 
     python3 tests/interop/data_sets.py --data DATA build/cpu/bin
     python3 tests/interop/data_sets.py --data DATA --swift /tmp/swift/bin build/cpu/bin
 
-DATA holds mnist, cifar10, a9a and text, as tests/README.md says; a CSV of 10^6 rows is written. With --swift the
+DATA holds the folders mnist, cifar10, a9a and text; a CSV of 10^6 rows is written. With --swift the
 object store is Swift of OpenStack, see object_store.py; else it is the server of the tests, which checks signatures
 too. A training must end with the same numbers from each place. It prints a row for each data set: the result, and the
 bytes that were fetched for the first epochs and for a second run, as shares of the data set. The last check asks how
