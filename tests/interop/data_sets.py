@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Four public data sets and a CSV file, converted, and trained from local shards, from a web server and from an object store.
+"""Four public data sets and a CSV file, converted, and trained from local shards, the web and an object store.
 
     python3 tests/interop/data_sets.py --data DATA build/cpu/bin
     python3 tests/interop/data_sets.py --data DATA --swift /tmp/swift/bin build/cpu/bin
