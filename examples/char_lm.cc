@@ -107,7 +107,7 @@ void train() {
   require(!records || FLAGS_text.empty(), "--text is a text, and --train and --test are records; leave one out");
   if (records)
     examples::refuse_without_effect({"context", "stride", "held_out"}, "on records");
-  else
+  else if (!FLAGS_text.empty())
     examples::refuse_without_effect({"vocabulary", "window", "virtual_nodes", "global_batch", "skip_bad"},
                                     "with --text");
   const Text text = records ? Text{{}, {}, FLAGS_vocabulary} : read_text();

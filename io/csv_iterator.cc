@@ -58,7 +58,8 @@ struct CsvIterator::State {
     if (options.arrays.empty() && options.class_labels) layout->require_class_labels();
     if (!options.header)
       for (std::size_t i = 0; i < columns.size(); ++i) columns[i] = std::to_string(i);
-    rows = std::make_shared<io::RowStore>(file, io::csv_decoder(layout), options.on_damage);
+    rows = std::make_shared<io::RowStore>(file, io::csv_decoder(layout), options.on_damage,
+                                          options.header ? "" : "-no-header");  // whose rows begin one earlier
   }
 
   std::shared_ptr<const io::RowFile> file;

@@ -18,6 +18,8 @@ namespace {
 Manifest said_by(const std::vector<std::string>& sources) {
   Manifest manifest;
   std::string first, without;  // the first source with a manifest, and a source without one
+  std::optional<std::uint32_t> columns;
+  bool all_say_columns = true;  // else the manifest would vouch for what nobody knows
   for (const std::string& source : sources) {
     if (record_files(source) == std::vector{source}) {
       without = source;
@@ -33,8 +35,9 @@ Manifest said_by(const std::vector<std::string>& sources) {
             ": their decoders differ");
     require(manifest.decoder.name.empty() || of_source.class_labels == manifest.class_labels, source,
             " holds other labels than ", first, ": only one of them has class numbers");
-    if (!manifest.columns_crc32c) manifest.columns_crc32c = of_source.columns_crc32c;
-    require(!of_source.columns_crc32c || of_source.columns_crc32c == manifest.columns_crc32c, source,
+    if (!columns) columns = of_source.columns_crc32c;
+    all_say_columns = all_say_columns && of_source.columns_crc32c.has_value();
+    require(!of_source.columns_crc32c || of_source.columns_crc32c == columns, source,
             " has other columns or categories than the sources before it; convert it with `to_rec --schema` and the "
             ".schema.json of one of them");
     if (manifest.labels.empty()) manifest.labels = of_source.labels;
@@ -44,6 +47,7 @@ Manifest said_by(const std::vector<std::string>& sources) {
   }
   require(manifest.decoder.name.empty() || without.empty(), without, " has no manifest that says how to decode it, as ",
           first, " has; add it to that data set with `rec append`");
+  if (all_say_columns && without.empty()) manifest.columns_crc32c = columns;
   return manifest;
 }
 

@@ -152,7 +152,11 @@ std::string Order::text() const {
   if (options_.virtual_nodes > 0) text += str(" virtual_nodes=", options_.virtual_nodes);
   if (grain_ > 0) text += str(by_steps() ? " global_batch=" : " batch=", grain_);
   text += sampling_text_;
-  for (const auto& [shard, weight] : options_.mixture) text += " weight=" + exact_text(weight);
+  for (const auto& [shard, weight] : options_.mixture) {
+    // Checkpoints of 0.1.0 have six digits.
+    const std::string six_digits = str(weight);
+    text += " weight=" + (std::stod(six_digits) == weight ? six_digits : exact_text(weight));
+  }
   if (size_ != starts_.back()) text += str(" epoch_size=", size_);
   return text;
 }

@@ -122,8 +122,12 @@ class RowStore::Maker final : public BatchMaker {
   std::vector<void*> to_;
 };
 
-RowStore::RowStore(std::shared_ptr<const RowFile> file, DecoderFactory decoder, OnDamage on_damage)
-    : file_(std::move(file)), decoder_(std::move(decoder)), arrays_(decoder_()->arrays()), on_damage_(on_damage) {}
+RowStore::RowStore(std::shared_ptr<const RowFile> file, DecoderFactory decoder, OnDamage on_damage, std::string mark)
+    : file_(std::move(file)),
+      decoder_(std::move(decoder)),
+      arrays_(decoder_()->arrays()),
+      on_damage_(on_damage),
+      mark_(std::move(mark)) {}
 
 std::unique_ptr<BatchMaker> RowStore::maker(int, const std::shared_ptr<BatchMemory>& memory) {
   return std::make_unique<Maker>(*this, memory);

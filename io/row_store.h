@@ -37,8 +37,8 @@ class RowFile {
   template <class Body>
   std::uint64_t read(std::span<const std::int64_t> numbers, const Body& body) const;
 
-  // Changes with the number of rows or bytes, and where the first row is one of the rows or not.
-  std::string identity() const { return str(index_.rows(), "-", file_.size(), header_ ? "-header" : ""); }
+  // Changes with the number of rows or bytes.
+  std::string identity() const { return str(index_.rows(), "-", file_.size()); }
 
   // "train.csv:17: "
   std::string place_text(std::uint64_t offset) const;
@@ -89,11 +89,12 @@ std::uint64_t RowFile::read(std::span<const std::int64_t> numbers, const Body& b
 // Makes of each row what a decoder makes of its text.
 class RowStore final : public ExampleStore {
  public:
-  RowStore(std::shared_ptr<const RowFile> file, DecoderFactory decoder, OnDamage on_damage);
+  // `mark`: what else the identity says.
+  RowStore(std::shared_ptr<const RowFile> file, DecoderFactory decoder, OnDamage on_damage, std::string mark = "");
 
   std::vector<ExampleArray> arrays() const override { return arrays_; }
   std::unique_ptr<BatchMaker> maker(int thread, const std::shared_ptr<BatchMemory>& memory) override;
-  std::string identity() const override { return file_->identity(); }
+  std::string identity() const override { return file_->identity() + mark_; }
   void ended() override { damage_.warn(file_->path()); }
   const DamageLog& damage() const { return damage_; }
 
@@ -104,6 +105,7 @@ class RowStore final : public ExampleStore {
   const DecoderFactory decoder_;
   const std::vector<ExampleArray> arrays_;
   const OnDamage on_damage_;
+  const std::string mark_;
   DamageLog damage_;
 };
 

@@ -231,6 +231,7 @@ std::string Trainer::checkpoint(const std::string& directory) {
   require(!directory.empty(), "checkpoint() got an empty name for its folder");
   require(impl_->ready, "checkpoint() comes after the first step, which makes the weights");
   synchronize();
+  if (impl_->options.on_nan == OnNan::kStop) impl_->require_finite_weights();
   return impl_->progress.checkpoint(directory, impl_->net.parameters(), impl_->scale ? impl_->scale->text() : "",
                                     impl_->input);
 }

@@ -192,6 +192,13 @@ void Trainer::Impl::found_nan(std::int64_t step, double loss) {
   LOG(WARNING) << text;
 }
 
+void Trainer::Impl::require_finite_weights() const {
+  for (const auto& parameter : gradients->trained())
+    if (!std::isfinite(global_norm({parameter->value}).item<double>()))
+      throw Error(str("the weight '", names.at(parameter.get()),
+                      "' is not finite, so the checkpoint of before stays; go on from it with a lower learning rate"));
+}
+
 std::vector<NDArray> Trainer::Impl::inputs_of(const Batch& batch) {
   require_counted(batch);
   const Device device = options.device;

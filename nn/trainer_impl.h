@@ -85,6 +85,7 @@ struct Trainer::Impl {
   void require_weights_as_resumed() const;
   void finish_oldest();
   void found_nan(std::int64_t step, double loss);
+  void require_finite_weights() const;
   std::vector<NDArray> inputs_of(const Batch& batch);
   void add_to_next(const Batch& batch, const NDArray& loss);
   // Positions of which no step came, or none that worked, count as used when the loop goes on: the epoch could not end.

@@ -25,11 +25,13 @@ void check_size_of_test_set(const ImageOptions& images) {
   const Manifest train = Manifest::load(FLAGS_train), test = Manifest::load(FLAGS_test);
   const ImageSize &of_train = train.image, &of_test = test.image;
   const auto text = [](const ImageSize& size) { return str(size.width, " x ", size.height, " x ", size.channels); };
-  const bool same_channels = images.channels > 0 || of_test.channels == of_train.channels;
+  const auto channels = [](const ImageSize& size) { return size.channels > 0 ? size.channels : 3; };  // mixed: coloured
+  const bool same_channels = images.channels > 0 || channels(of_test) == channels(of_train);
   const bool sized = images.height > 0 || !images.steps.empty();
   const bool same_size = sized || (of_test.height == of_train.height && of_test.width == of_train.width);
   require(same_channels && same_size, "the images of '", FLAGS_test, "' are ", text(of_test), ", but those of '",
-          FLAGS_train, "' ", text(of_train), " (width, height, channels; 0: they differ)");
+          FLAGS_train, "' ", text(of_train),
+          " (width, height, channels; 0: they differ); give --image_size or --channels");
 }
 
 RecordLoaderOptions loader_options(const ImageOptions& images) {
@@ -52,22 +54,26 @@ ImageSize size_of(const ImageOptions& training) {
   return {static_cast<int>(shape[2]), static_cast<int>(shape[3]), size.channels};
 }
 
-std::string text_of(const std::vector<float>& numbers) {
-  std::string text;
+std::string text_of(const std::vector<float>& numbers, const char* otherwise) {
+  std::string text = numbers.empty() ? otherwise : "";
   for (const float number : numbers) text += str(text.empty() ? "" : ",", number);
   return text;
 }
 
-// What the network sees of an image. Numbers are as flags have them, or as a step of a list.
+// What the network sees of an image.
 void note_images(nn::Notes& notes, const ImageOptions& training) {
   const ImageSize size = size_of(training);
   notes["channels"] = std::to_string(size.channels);
-  if (size.height > 0)
-    notes["image_size"] = size.height == size.width ? std::to_string(size.height) : str(size.width, "x", size.height);
-  notes["mean"] = text_of(training.mean);
-  notes["deviation"] = text_of(training.deviation);
-  for (const augment::Step& step : training.steps)
-    if (step.name == "normalize") notes["mean"] = notes["deviation"] = augment::text({step});
+  if (size.height > 0) notes["images"] = str(size.width, " x ", size.height);
+  if (size.height > 0 && size.height == size.width) notes["image_size"] = std::to_string(size.height);  // as the flag
+  std::vector<float> mean = training.mean, deviation = training.deviation;
+  for (const augment::Step& step : training.steps) {
+    if (step.name != "normalize") continue;
+    for (const auto& [name, numbers] : step.parameters)
+      if (name != "scale") (name == "mean" ? mean : deviation).assign(numbers.begin(), numbers.end());
+  }
+  notes["mean"] = text_of(mean, "0");
+  notes["deviation"] = text_of(deviation, "1");
 }
 
 // Images of the test set become of the same size as those of the training set, by these steps.
@@ -90,7 +96,7 @@ ImageOptions image_options_of_test(const ImageOptions& training, const std::vect
 
 void read_images(Task& task, const ImageOptions& training, const std::vector<augment::Step>& testing_steps) {
   records_manifest();  // refuses missing flags first
-  note_images(task.notes, training);
+  note_images(task.notes, FLAGS_evaluate.empty() ? training : image_options_of_test(training, testing_steps));
   read_records(task, loader_options(training), [=] {
     check_size_of_test_set(training);
     return loader_options(image_options_of_test(training, testing_steps));

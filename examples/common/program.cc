@@ -20,9 +20,10 @@
 DEFINE_string(kvstore, "local",
               "mode of the store, with options: local, dist_sync, dist_async:bound=4,staleness=gap_aware, ...");
 DEFINE_string(device, "cpu", "where the network is computed: cpu, cuda:0, ...");
-DEFINE_string(optimizer, "nesterov",
-              "sgd, momentum, nesterov, adam or adamw, with options: adam:beta2=0.99; --lr and the other flags of the "
-              "optimizer say what is missing here");
+DEFINE_string(
+    optimizer, "nesterov",
+    "sgd, momentum, nesterov, adam or adamw, with options: adam:lr=0.001,beta2=0.99; --lr and the other flags of the "
+    "optimizer say what is missing here");
 DEFINE_double(lr, 0.05, "learning rate at the start");
 DEFINE_double(momentum, 0.9, "momentum, for the optimizers that have one");
 DEFINE_double(weight_decay, 0, "weight decay; where it is not given, the optimizer's own: 0, but 0.01 for adamw");
@@ -74,7 +75,7 @@ void check_flags() {
 // Processes of a job may share a folder.
 std::string trace_path() {
   const std::string role = variable("DMLC_ROLE"), task = variable("DMLC_TASK_ID");
-  return role.empty() ? FLAGS_trace : str(FLAGS_trace, '.', role, '-', task);
+  return role.empty() ? FLAGS_trace : str(FLAGS_trace, '.', role, '-', task.empty() ? std::to_string(getpid()) : task);
 }
 
 bool is_given(const char* flag) { return !gflags::GetCommandLineFlagInfoOrDie(flag).is_default; }
@@ -146,7 +147,7 @@ void require_as_trained(const std::string& checkpoint, const nn::Notes& trained,
     const bool is_flag = gflags::GetCommandLineFlagInfo(name.c_str(), &info);
     require(found == trained.end() || found->second == value, "'", detail::shown(checkpoint), "' was trained with ",
             is_flag ? "--" : "", name, "=", found == trained.end() ? "" : found->second, ", this run has ", value, ": ",
-            is_flag ? "give the same" : "give data that are converted alike, as to_rec does with --schema or --split");
+            is_flag ? "give the same" : "give the network and the data of the training, converted alike");
   }
 }
 
@@ -175,6 +176,7 @@ Spec optimizer_of_flags(std::int64_t examples_of_epoch) {
     return str(static_cast<std::int64_t>(epochs * static_cast<double>(examples_of_epoch)));
   };
   Spec optimizer = Spec::parse(FLAGS_optimizer);
+  require(optimizer.name != "assign", "--optimizer assign trains nothing");
   // The text of --optimizer goes before the defaults of other flags.
   const auto set = [&](const char* option, const char* flag, const std::string& value) {
     const bool has = optimizer.options.has(option);
@@ -187,7 +189,7 @@ Spec optimizer_of_flags(std::int64_t examples_of_epoch) {
   else
     refuse_without_effect({"momentum"}, "with --optimizer " + optimizer.name);
   if (is_given("weight_decay")) set("weight_decay", "weight_decay", str(FLAGS_weight_decay));
-  if (FLAGS_warmup > 0) set("schedule_warmup", "warmup", examples(FLAGS_warmup));
+  if (FLAGS_warmup > 0 || is_given("warmup")) set("schedule_warmup", "warmup", examples(FLAGS_warmup));
   set("schedule", "schedule", FLAGS_schedule);
   const std::string schedule = optimizer.options.get("schedule", "");
   if (schedule != "step") refuse_without_effect({"step_epochs", "step_factor"}, "with --schedule " + schedule);

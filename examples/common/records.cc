@@ -23,7 +23,7 @@ std::string records_manifest() {
   require(FLAGS_evaluate.empty() || !FLAGS_test.empty(), "--evaluate needs --test, the manifest to evaluate on");
   require(!FLAGS_evaluate.empty() || !FLAGS_train.empty(),
           "--train is missing: the manifest that im2rec or to_rec wrote");
-  if (FLAGS_evaluate.empty()) require_readable("train", FLAGS_train);
+  FLAGS_evaluate.empty() ? require_readable("train", FLAGS_train) : require_readable("test", FLAGS_test);
   return FLAGS_evaluate.empty() ? FLAGS_train : FLAGS_test;
 }
 
@@ -42,7 +42,8 @@ void check_test_set() {
   if (FLAGS_train.empty()) return;
   const Manifest train = Manifest::load(FLAGS_train), test = Manifest::load(FLAGS_test);
   require(test.labels.empty() || train.labels.empty() || test.labels == train.labels, "'", FLAGS_test, "' names ",
-          test.labels.size(), " classes, which are not the ", train.labels.size(), " of '", FLAGS_train, "' in order");
+          test.labels.size(), " classes, which are not the ", train.labels.size(), " of '", FLAGS_train,
+          "' in order; convert it with --schema and the .schema.json beside that, or with the same folders of classes");
   require(test.decoder.text() == train.decoder.text(), "the records of '", FLAGS_test, "' are read by '",
           test.decoder.text(), "', and those of '", FLAGS_train, "' by '", train.decoder.text(),
           "'; convert both with the same flags, or one source with --split");

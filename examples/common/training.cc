@@ -58,7 +58,7 @@ std::string text_of(const Task& task, const nn::TrainerReport& report) {
   std::snprintf(text, sizeof text, "epoch %lld  step %lld  loss %.4f  %.0f %s/s",
                 static_cast<long long>(report.epoch + 1), static_cast<long long>(report.steps), report.loss,
                 report.examples_per_second * static_cast<double>(task.units), task.unit.c_str());
-  return text;
+  return report.left_out > 0 ? str(text, "  ", report.left_out, " steps left out") : text;
 }
 
 // Makes a step that began at `began` take --slow_factor times as long as it does.

@@ -114,7 +114,8 @@ std::optional<ShardCache::Held> ShardCache::take(const Wanted& shard, const Fill
   Waiting waiting;
   for (;;) {
     if (auto shared = FileLock::attempt(lock, FileLock::kShared); shared && is_whole(shard)) {
-      utimensat(AT_FDCWD, folder.c_str(), nullptr, 0);
+      // Else what removes old files could take the lock, without which the folder is none of the cache.
+      for (const std::string& used : {folder, lock}) utimensat(AT_FDCWD, used.c_str(), nullptr, 0);
       return Held{folder, std::move(*shared), fetched};
     }
     if (const auto alone = FileLock::attempt(lock, FileLock::kAlone); alone && !is_whole(shard)) {
@@ -122,13 +123,13 @@ std::optional<ShardCache::Held> ShardCache::take(const Wanted& shard, const Fill
       if (!make_room(shard, tick)) return {};
       try {
         fill(part);
+        const FileLock only = room_lock(tick);  // or somebody who lists the folder meanwhile could miss both names
+        fs::rename(part, folder);
       } catch (...) {
         std::error_code none;
         fs::remove_all(part, none);
         throw;
       }
-      const FileLock only = room_lock(tick);  // or somebody who lists the folder meanwhile could miss both names
-      fs::rename(part, folder);
       if (!is_whole(shard)) throw IoError(str("the shard in ", folder, " changed while it was fetched"));
       fetched = true;
       continue;

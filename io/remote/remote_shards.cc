@@ -208,6 +208,8 @@ void RemoteShards::work() {
 void RemoteShards::fetch_with_patience(std::size_t shard) {
   const auto give_up = std::chrono::steady_clock::now() + kPatience;
   for (bool told = false;;) {
+    std::uint64_t needed = 0;  // 0: not known yet
+    bool ended = false;
     Fetched fetched;
     std::exception_ptr error;
     try {
@@ -220,11 +222,14 @@ void RemoteShards::fetch_with_patience(std::size_t shard) {
       if (error || fetched.held) return settle(shard, std::move(fetched), error);
       if (retreat(shard)) continue;
       if (!entries_[shard].used) return;
-      const bool hopeless = walked_ && cache_.is_too_small_for(bytes_needed_with(shard));
-      if (hopeless || ended_ || std::chrono::steady_clock::now() > give_up) {
-        const std::string reason = cache_.no_room_for(wanted(manifest_, manifest_.shards[shard]));
-        return settle(shard, {}, std::make_exception_ptr(IoError(reason)));
-      }
+      if (walked_) needed = bytes_needed_with(shard);
+      ended = ended_;
+    }
+    // Looking at the cache's folder takes its time.
+    if (ended || std::chrono::steady_clock::now() > give_up || cache_.is_too_small_for(needed)) {
+      const IoError reason(cache_.no_room_for(wanted(manifest_, manifest_.shards[shard])));
+      Lock lock(mutex_);
+      return settle(shard, {}, std::make_exception_ptr(reason));
     }
     if (!std::exchange(told, true)) LOG(WARNING) << name_ << ": waits for room in the cache, which other processes use";
     std::this_thread::sleep_for(kPause);

@@ -26,7 +26,7 @@ void sort_cpu(const KernelContext& context, std::span<const Tensor> in, std::spa
   const AxisView view = around_axis(shape, axis);
   const std::int64_t kept = out[0].shape[axis];
   auto* const places = static_cast<std::int64_t*>(context.workspace);
-  std::vector<std::int64_t> all(static_cast<std::size_t>(view.size));
+  std::vector<std::int64_t> all(static_cast<std::size_t>(kept < view.size ? view.size : 0));
   std::iota(all.begin(), all.end(), 0);
   visit_dtype(in[0].dtype, [&]<class T>(TypeTag<T>) {
     using A = accumulator_t<T>;
@@ -39,7 +39,7 @@ void sort_cpu(const KernelContext& context, std::span<const Tensor> in, std::spa
       if (kept < view.size) {
         std::partial_sort_copy(all.begin(), all.end(), places, places + kept, comes_first);
       } else {
-        std::copy(all.begin(), all.end(), places);
+        std::iota(places, places + kept, 0);
         std::sort(places, places + kept, comes_first);
       }
       const std::int64_t to = outer * kept * view.inner + inner;

@@ -411,10 +411,13 @@ TEST_F(Remote, ALoaderCanBeLeftWhileAnotherProcessKeepsTheCacheLocked) {
   {
     RecordLoader loader(server.url("set.manifest"), in_order());
     loader.start(0);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (std::ranges::none_of(fs::directory_iterator(cache_ / "c"), [](const fs::directory_entry& entry) {
       return entry.path().extension() == ".lock" && entry.path().filename() != "room.lock";
-    }))
+    })) {
+      ASSERT_LT(std::chrono::steady_clock::now(), end) << "no shard is fetched";
       std::this_thread::yield();
+    }
   }
 }
 

@@ -102,7 +102,6 @@ TEST(Codecs, TwoBitRoundTripsWhateverTheSize) {
   }
 }
 
-// T2.2, exact: a threshold that is a power of two and gradients on a grid.
 TEST(Codecs, TwoBitWithoutThresholdSendsANaN) {
   for (const char* const text : {"2bit", "2bit:error_feedback=0"}) {
     const std::vector<float> sent = push(*codec_of(text), {std::nanf(""), 1, 1, 1, 1}).decoded;
@@ -110,6 +109,7 @@ TEST(Codecs, TwoBitWithoutThresholdSendsANaN) {
   }
 }
 
+// T2.2, exact: a threshold that is a power of two and gradients on a grid.
 TEST(Codecs, TwoBitConservesExactly) {
   const auto codec = codec_of("2bit:threshold=0.5");
   std::mt19937 random(1);

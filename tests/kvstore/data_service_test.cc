@@ -385,7 +385,7 @@ TEST(DataOfAFailedPush, DoesNotCountAsDeliveredWhenItsStepIsOver) {
       store.step_end();
       store.pull("w", weight);
       EXPECT_THROW(weight.wait(), Error);
-      store.barrier();  // the failed push is forgotten now
+      store.barrier();  // the step of the failed push is over now
       backend.data_commit(0, {{1, 2}});
       EXPECT_EQ(backend.data_committed(0), (PositionRanges{{0, 1}}));
       EXPECT_THAT(test::error_of_call([&] { backend.data_take_over(0, false); }), testing::HasSubstr("has failed"));

@@ -554,6 +554,19 @@ TEST_F(OnNan, Stops) {
   EXPECT_THAT(stopped_, HasSubstr("the loss of step 3 is nan"));
 }
 
+TEST_F(OnNan, StopsBeforeACheckpointOfWeightsThatAreNotFinite) {
+  const std::string folder = testing::TempDir() + "not_finite";
+  std::filesystem::remove_all(folder);
+  net_ = nn::Sequential(nn::Dense(2));
+  net_->initialize({8, 3}, 3, {}, DType::kFloat64);
+  nn::Trainer trainer(*net_, optim::SGD{.lr = 1e308}, KVStore::create("local"), {.on_nan = nn::OnNan::kStop});
+  Batch batch = batch_of(8);
+  batch.label.fill(1e3);  // for a gradient above 1
+  trainer.step(batch, nn::l2);
+  EXPECT_THAT(test::refusal_of<Error>([&] { trainer.checkpoint(folder); }), HasSubstr("is not finite"));
+  EXPECT_FALSE(std::filesystem::exists(folder));
+}
+
 TEST_F(OnNan, SkipsTheStep) {
   EXPECT_THAT(train(nn::OnNan::kSkip), HasSubstr("step 3 is left out"));
   EXPECT_TRUE(finite());

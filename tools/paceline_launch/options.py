@@ -54,6 +54,8 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
     def print_help(self, file=None):
+        if sys.stdout is None:
+            self.exit(1, f"{self.prog}: there is no standard output to write to\n")
         try:
             with open(sys.stdout.fileno(), "w", encoding=sys.stdout.encoding, closefd=False) as out:
                 out.write(self.format_help())

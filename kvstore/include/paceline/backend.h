@@ -172,10 +172,10 @@ class Backend {
   // must call data_part() between the same two barriers.
   void barrier() { all_gather({}, {}); }
   // A barrier at which each worker gives a value and gets the values of all workers. Every worker must pass the same
-  // name. If two workers pass different names that are not empty, all workers with names throw InvalidArgument. The
-  // value of a worker that was lost before the barrier is missing. A worker that joins a running job gets no values
-  // from barriers that the others have passed. A worker that passes an empty name only meets the others, and exchanges
-  // no value. The values of all workers together may have at most 32 MiB.
+  // name; all names are empty in barrier(), where no values are exchanged. If two workers pass different names, all
+  // throw InvalidArgument, and the barrier is over for all. The value of a worker that was lost before the barrier is
+  // missing. A worker that joins a running job gets no values from barriers that the others have passed, and may meet
+  // them under no name. The values of all workers together may have at most 32 MiB.
   virtual GatheredValues all_gather(const std::string& name, const std::string& value) = 0;
 
   // Facts are small values that workers share by name: at most 1 MiB each, 32 MiB in a job. The scheduler keeps them
@@ -219,7 +219,8 @@ class Backend {
   // call it with `wait` until the answer is empty. Rounds and bounds do not wait for a worker that waits here.
   //
   // Throws Error if a push of this worker has failed. The positions of that push do not count as delivered, and neither
-  // do positions that are committed later. Other workers can take them over when this worker has ended.
+  // do positions that are committed later, also after load(). Other workers can take them over when this worker has
+  // ended.
   virtual PositionRanges data_take_over(std::int64_t epoch, bool wait, PieceSize size = {}) = 0;
 
   // Statistics of the job so far.
@@ -229,7 +230,7 @@ class Backend {
   // Collective: every live worker calls it, after init() with the same keys. Only the state that the leader passes
   // counts. The job of the state may have had other numbers of servers and workers. In modes with servers, clocks move
   // forward to the clock of the state, and never back. If the state does not fit the keys or the rules, every worker
-  // throws InvalidArgument.
+  // throws InvalidArgument; some weights may then be the state's.
   virtual void load(const StoreState& state) = 0;
 
   // Blocks until every push is acknowledged, then leaves the job. The destructor leaves without waiting for pushes. If

@@ -59,7 +59,8 @@ class Dana final : public WorkerRule {
     for (const auto& [name, array] : state) {
       const std::size_t end = name.rfind('/');
       require(end != std::string::npos && name.substr(end) == "/velocity", "[dana] has no state '", name, "'");
-      slots[name.substr(0, end)].velocity = array.clone();
+      // Not a copy: that of a velocity which a failed gradient has left as it was would be empty.
+      slots[name.substr(0, end)].velocity = array.contiguous();
     }
     slots_ = std::move(slots);
   }

@@ -125,9 +125,9 @@ class RingBackend final : public Backend {
     make_optimizer(optimizer);
     // After a barrier no round is open that one worker would apply by the old rules and another by the new ones.
     if (optimizer_calls_ > 0 && optimizer_calls_ >= peer_.optimizer_call()) barrier();
-    client_.agree_on_rules(++optimizer_calls_, optimizer.text());
+    client_.agree_on_rules(optimizer_calls_ + 1, optimizer.text());  // a refused call does not count
     pending_->wait_none();  // every worker applies the earlier pushes by the old rules
-    peer_.set_rules(optimizer_calls_, optimizer);
+    peer_.set_rules(++optimizer_calls_, optimizer);
     optimizer_ = optimizer;
   }
 
@@ -214,9 +214,10 @@ class RingBackend final : public Backend {
       Lock lock(mutex_);
       step = pushed_in_step_ ? applied_ : last_applied_.lock();
     }
-    auto send = [this, pending = pending_,
-                 message = SchedulerClient::commit_message(epoch, done, note)](const std::exception_ptr&) mutable {
-      if (failed_.error()) return;
+    auto send = [this, pending = pending_, has_failed = failed_.error() != nullptr,
+                 message =
+                     SchedulerClient::commit_message(epoch, done, note)](const std::exception_ptr& error) mutable {
+      if (has_failed || error) return;
       pending->add();
       scheduler_.submit(0, 0, std::move(message),
                         [pending](const std::optional<Message>&, const std::exception_ptr&) { pending->remove(); });

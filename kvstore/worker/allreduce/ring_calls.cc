@@ -98,8 +98,11 @@ wire::RingRules RingPeer::rules() const {
 }
 
 void RingPeer::take_rules(const wire::RingRules& others) {
-  if (newcomer_ && others.optimizer_call() > optimizer_call_)
+  if (newcomer_ && others.optimizer_call() > optimizer_call_) {
     use_rules(others.optimizer_call(), Spec::parse(others.optimizer()));
+    rate_of_ = others.rate_of();
+    rate_ = others.rate();
+  }
   take_rate(others.rate_of(), others.rate_call(), others.rate());
 }
 

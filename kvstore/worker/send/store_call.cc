@@ -35,7 +35,9 @@ Step::~Step() {
 
 void Step::close(std::shared_ptr<Step> next) {
   // Keeps the next delivery until all actions of this one have run.
-  delivery_->then([later = next->delivery()](const std::exception_ptr&) {});
+  delivery_->then([later = next->delivery()](const std::exception_ptr& error) {
+    if (error) later->fail(error);
+  });
   next_ = std::move(next);
 }
 
@@ -72,8 +74,8 @@ std::exception_ptr Answers::error() {
   return error_;
 }
 
-void require_delivered(Answers& undelivered) {
-  const std::exception_ptr error = undelivered.error();
+void require_delivered(Answers& failed) {
+  const std::exception_ptr error = failed.error();
   if (!error) return;
   try {
     std::rethrow_exception(error);

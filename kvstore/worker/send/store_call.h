@@ -22,8 +22,8 @@ namespace paceline {
 
 class Answers;
 
-// Runs actions when the last reference to this object is released. The actions get the first error of a push, or null
-// if no push has failed.
+// Runs actions when the last reference to this object is released. The actions get the first error of a push of this
+// step or an earlier one, or null if no push has failed.
 class Delivery {
  public:
   using Action = std::function<void(const std::exception_ptr&)>;
@@ -99,7 +99,7 @@ class Answers {
 };
 
 // Throws if a push whose data was committed has failed.
-void require_delivered(Answers& undelivered);
+void require_delivered(Answers& failed);
 
 // One call of push, pull or push_pull in flight. If the mode may hold pulls back, the pulls are sent when the pushes
 // are answered.

@@ -220,7 +220,7 @@ class ServersBackend final : public Backend {
   std::string policy_ = "none";  // name of the staleness policy
   std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;
   std::uint64_t rate_calls_ = 0, pauses_ = 0, table_loads_ = 0;
-  Answers failed_;      // the first error of a push; commits of data that are not yet sent are then dropped
+  Answers failed_;      // the first error of a push; what is committed from then on does not count as delivered
   Mutex resume_mutex_;  // of several threads that push after a pause, one resumes and the others wait for it
   std::atomic<bool> paused_ = false;
   bool finished_ = false;

@@ -220,7 +220,7 @@ void ServersBackend::load_made(const std::function<StoreState()>& make) {
   std::string why;  // this worker's share does not fit its rules
   try {
     if (whole && !refused) take_state(mine);
-  } catch (const InvalidArgument& error) {
+  } catch (const std::exception& error) {
     why = error.what();
   }
   for (const auto& [rank, said] : all_gather("/loaded", why))
@@ -253,7 +253,12 @@ void ServersBackend::take_state(const NamedArrays& saved) {
       rule_->load(mine);
     else if (!mine.empty())
       LOG(WARNING) << "the checkpoint's worker state is not used under this staleness policy and compression";
-    for (const auto& [name, key] : keys_) pulls.push_back({name, key->weight});
+    for (const auto& [name, key] : keys_) {
+      // No call is in flight, and an earlier push may have failed.
+      key->order = engine_.new_variable();
+      for (RemotePart& part : key->parts) part.order = engine_.new_variable();
+      pulls.push_back({name, key->weight});
+    }
   }
   pull_exactly(pulls);
 }

@@ -50,7 +50,8 @@ std::shared_ptr<Source> shared_source(std::shared_ptr<KVStore> store, SharingOpt
 using NamedGradients = std::vector<std::pair<std::string, Gradient>>;
 
 // What happens where a loss or gradients are not finite. kWarn and kStop find it by the loss, `steps_ahead` steps
-// later: kWarn logs it once, with the step and the first parameter that is not finite, and kStop throws Error. kSkip
+// later: kWarn logs it once, with the step and the first parameter that is not finite, and kStop throws Error, also in
+// checkpoint(), where a weight is not finite. kSkip
 // waits for the gradients of each step, and leaves the step out as under float16.
 enum class OnNan : std::uint8_t { kWarn, kStop, kSkip, kIgnore };
 
