@@ -147,7 +147,10 @@ void require_as_trained(const std::string& checkpoint, const nn::Notes& trained,
     const bool is_flag = gflags::GetCommandLineFlagInfo(name.c_str(), &info);
     require(found == trained.end() || found->second == value, "'", detail::shown(checkpoint), "' was trained with ",
             is_flag ? "--" : "", name, "=", found == trained.end() ? "" : found->second, ", this run has ", value, ": ",
-            is_flag ? "give the same" : "give the network and the data of the training, converted alike");
+            is_flag ? "give the same"
+            : name == "columns" || name == "class_names"
+                ? "give data that are converted alike, as to_rec does with --schema or --split"
+                : "give the network and the data of the training");
   }
 }
 

@@ -135,7 +135,7 @@ void expect_finite_differences(const Function& f) {
        }}};
   for (const auto& [name, argument] : arguments) {
     SCOPED_TRACE(name);
-    const auto with = [&](const std::vector<double>& values, NDArray* gradient) {
+    const auto with = [&, argument = argument](const std::vector<double>& values, NDArray* gradient) {
       const NDArray x = NDArray::from(values, kShape), view = x.permute({1, 0});
       std::optional<Tape> tape;
       if (gradient) {

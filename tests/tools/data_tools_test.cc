@@ -563,7 +563,7 @@ TEST(Kvsim, APlotThatCannotBeWrittenTakesNothingAway) {
 TEST(Kvsim, TakesItsCostsFromKvbench) {
   TemporaryFolder folder;
   const std::string file = folder / "measured";
-  const auto simulate = [&file](const std::string& flags) {
+  const auto simulate = [](const std::string& flags) {
     const Result ended = run("kvsim --workers 1 --iterations 10 --bytes 1e6 --compute constant:seconds=1e-3 " + flags);
     EXPECT_EQ(ended.code, 0) << ended.output;
     return ended.output;
