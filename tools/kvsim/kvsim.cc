@@ -236,9 +236,9 @@ int main(int argc, char** argv) {
       require(workers >= 1 && workers <= 1 << 20 && workers == std::floor(workers), "--workers: ", workers,
               " is no whole number between 1 and 1048576");
       runs.push_back(simulate(model, static_cast<int>(workers)));
-      if (sweep.size() > 1) std::cout << runs.back() << std::endl;
+      if (sweep.size() > 1) std::cout << runs.back() << '\n' << std::flush;
     }
-    std::cout << (runs.size() == 1 ? runs.front() : nlohmann::json{{"runs", runs}}) << std::endl;
+    std::cout << (runs.size() == 1 ? runs.front() : nlohmann::json{{"runs", runs}}) << '\n' << std::flush;
     if (!FLAGS_plot.empty()) plot(runs);
     return 0;
   });
