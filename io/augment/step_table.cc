@@ -4,7 +4,6 @@
 #include <paceline/number.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 namespace paceline::io {

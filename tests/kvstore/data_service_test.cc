@@ -325,6 +325,18 @@ void DataService::every_position_is_committed_once(bool on_request) {
   EXPECT_EQ(scheduler_.result(), "");
 }
 
+// Begins an epoch of nine positions, and makes a step whose push succeeds: position 0 counts as delivered.
+void deliver_one(KVStore& store, const NDArray& weight, const NDArray& gradient) {
+  store.init({{"w", weight}});
+  store.set_optimizer(optim::SGD{.lr = 1});
+  store.backend().data_part(0);
+  store.backend().data_begin(0, {.mine = {{0, 9}}, .all = {{0, 9}}});
+  store.push_pull({{"w", gradient}}, {{"w", weight}});
+  store.backend().data_commit(0, {{0, 1}});
+  store.step_end();
+  weight.wait();
+}
+
 // A worker whose push was refused, or was never sent, has not delivered what the gradient was made of.
 TEST(DataOfAFailedPush, DoesNotCountAsDelivered) {
   for (const bool refused : {true, false}) {
@@ -334,15 +346,8 @@ TEST(DataOfAFailedPush, DoesNotCountAsDelivered) {
       Engine& engine = cluster.engine(0);
       Backend& backend = store.backend();
       const NDArray weight = NDArray::zeros(Shape{1}, DType::kFloat32, {}, engine);
-      store.init({{"w", weight}});
-      store.set_optimizer(optim::SGD{.lr = 1});
-      backend.data_part(0);
-      backend.data_begin(0, {.mine = {{0, 9}}, .all = {{0, 9}}});
       const NDArray gradient = NDArray::zeros(Shape{1}, DType::kFloat32, {}, engine);
-      store.push_pull({{"w", gradient}}, {{"w", weight}});
-      backend.data_commit(0, {{0, 1}});
-      store.step_end();
-      weight.wait();
+      deliver_one(store, weight, gradient);
 
       if (refused)
         store.push("w", gradient);  // and once more: twice in one step
@@ -370,15 +375,8 @@ TEST(DataOfAFailedPush, DoesNotCountAsDeliveredWhenItsStepIsOver) {
       Engine& engine = cluster.engine(0);
       Backend& backend = store.backend();
       const NDArray weight = NDArray::zeros(Shape{1}, DType::kFloat32, {}, engine);
-      store.init({{"w", weight}});
-      store.set_optimizer(optim::SGD{.lr = 1});
-      backend.data_part(0);
-      backend.data_begin(0, {.mine = {{0, 9}}, .all = {{0, 9}}});
       const NDArray gradient = NDArray::zeros(Shape{1}, DType::kFloat32, {}, engine);
-      store.push_pull({{"w", gradient}}, {{"w", weight}});
-      store.step_end();
-      weight.wait();
-      backend.data_commit(0, {{0, 1}});
+      deliver_one(store, weight, gradient);
 
       engine.push({"broken"}, {}, std::array{gradient.variable()}, [](TaskContext&) { throw Error("broken"); });
       store.push("w", gradient);
