@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 #include <paceline/detail/run_ahead.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <latch>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -14,23 +17,32 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// Whether a thread of this process is asleep.
+bool sleeps(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string stat;
+  std::getline(file, stat);
+  return stat.find(") S ") != std::string::npos;
+}
+
 // How long a thread waits that finds no room, until half is free.
 std::chrono::steady_clock::duration time_until_half_is_free() {
   constexpr std::int64_t kPart = RunAhead::kMost / 4;
   std::vector<RunAhead> held;
-  std::latch full{1};
+  std::atomic<pid_t> full = 0;  // then the pusher's number
   std::atomic<bool> went_on = false;
   std::chrono::steady_clock::duration waited{};
   const auto begin = std::chrono::steady_clock::now();
   std::thread pusher([&] {
     for (int i = 0; i < 5; ++i) held.emplace_back(kPart);
-    full.count_down();
     const auto full_at = std::chrono::steady_clock::now();
+    full = gettid();
     const RunAhead next(kPart);
     waited = std::chrono::steady_clock::now() - full_at;
     went_on = true;
   });
-  full.wait();
+  // Only a thread that has begun to wait needs half: before, it looks whether there is any room.
+  while (full == 0 || !(sleeps(full) || went_on)) std::this_thread::yield();
   while (held.size() > 3) held.pop_back();
   std::this_thread::sleep_for(20ms);
   const bool too_early = went_on;
