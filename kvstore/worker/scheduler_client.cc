@@ -113,6 +113,29 @@ Message SchedulerClient::commit_message(std::int64_t epoch, const PositionRanges
   return message_of(MessageKind::kDataCommit, body);
 }
 
+std::shared_ptr<Pending> SchedulerClient::room_for_commit() {
+  constexpr int kMostCommits = 3;
+  commits_->wait_until(kMostCommits - 1);
+  return commits_;
+}
+
+Delivery::Action SchedulerClient::commit(Outbox& outbox, const std::shared_ptr<Pending>& pending, Answers& failed,
+                                         std::int64_t epoch, const PositionRanges& done, const std::string& note) {
+  const std::shared_ptr<Pending> commits = room_for_commit();
+  const bool has_failed = failed.error() != nullptr;
+  return [&outbox, pending, commits, has_failed,
+          message = commit_message(epoch, done, note)](const std::exception_ptr& error) mutable {
+    if (has_failed || error) return;
+    pending->add();
+    commits->add();
+    outbox.submit(0, 0, std::move(message),
+                  [pending, commits](const std::optional<Message>&, const std::exception_ptr&) {
+                    commits->remove();
+                    pending->remove();
+                  });
+  };
+}
+
 PositionRanges SchedulerClient::data_committed(std::int64_t epoch) {
   proto::DataCommitted body;
   body.set_epoch(epoch);

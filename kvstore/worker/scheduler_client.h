@@ -5,12 +5,14 @@
 #include <paceline/error.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "barrier_number.h"
 #include "node.h"
+#include "send/store_call.h"
 
 namespace google::protobuf {
 class MessageLite;
@@ -62,14 +64,22 @@ class SchedulerClient {
   PositionRanges data_committed(std::int64_t epoch);
   std::vector<std::string> data_notes(std::int64_t epoch);
   PositionRanges data_take_over(std::int64_t epoch, bool wait, PieceSize size);
-  // Makes the request that commits positions. The backend sends it.
   static Message commit_message(std::int64_t epoch, const PositionRanges& done, const std::string& note);
+  // Blocks while the scheduler has not acknowledged three commits. Positions that the scheduler does not know as
+  // committed are delivered again if this worker is lost, so a worker does not train on without an answer. Returns the
+  // counter of commits that are not acknowledged.
+  std::shared_ptr<Pending> room_for_commit();
+  // Blocks as room_for_commit() does. Returns an action that sends a commit through `outbox`, which must outlive it.
+  // The action sends nothing if `failed` has an error now, or if its argument is one. `pending` counts the commit too.
+  Delivery::Action commit(Outbox& outbox, const std::shared_ptr<Pending>& pending, Answers& failed, std::int64_t epoch,
+                          const PositionRanges& done, const std::string& note);
 
  private:
   Node& node_;
   std::uint64_t epoch_ = 0;  // barriers_before() of the current epoch of data
   std::uint64_t barriers_ = 0, take_overs_ = 0, begins_ = 0, puts_ = 0;
   std::string mismatch_;
+  const std::shared_ptr<Pending> commits_ = std::make_shared<Pending>();
   std::atomic<int> leader_ = -1;  // the leader of the last barrier; -1: none yet
 };
 

@@ -5,6 +5,7 @@
 #include <support/cluster_in_process.h>
 
 #include <algorithm>
+#include <latch>
 #include <limits>
 #include <mutex>
 #include <random>
@@ -323,6 +324,33 @@ void DataService::every_position_is_committed_once(bool on_request) {
   for (std::thread& thread : threads) thread.join();
   for (const auto& epoch : delivered) EXPECT_THAT(epoch, testing::Each(1));
   EXPECT_EQ(scheduler_.result(), "");
+}
+
+// A worker whose commits do not arrive waits: if it is lost, only its last steps are delivered again.
+TEST(DataCommits, AFourthWaitsForTheFirst) {
+  for (const std::string mode : {"dist_sync", "dist_async", "ring", "gossip"}) {
+    SCOPED_TRACE(mode);
+    test::ClusterInProcess cluster({.mode = mode,
+                                    .servers = mode.starts_with("dist") ? 1 : 0,
+                                    .faults = "cut worker0->scheduler at step 1 for 500ms"});
+    std::latch four_returned{1};
+    cluster.run([&](int worker, KVStore& store) {
+      Backend& backend = store.backend();
+      backend.data_part(0);
+      backend.data_begin(0, {.mine = {{9 * worker, 9 * (worker + 1)}}, .all = {{0, 18}}});
+      store.barrier();
+      if (worker == 0) {
+        store.step_end();  // from here on the scheduler does not hear this worker
+        for (int i = 0; i < 4; ++i) backend.data_commit(0, {{i, i + 1}});
+        four_returned.count_down();
+      } else {
+        four_returned.wait();
+        const PositionRanges committed = backend.data_committed(0);
+        EXPECT_FALSE(committed.empty());
+      }
+      store.barrier();
+    });
+  }
 }
 
 // Begins an epoch of nine positions, and makes a step whose push succeeds: position 0 counts as delivered.

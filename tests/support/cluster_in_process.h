@@ -27,6 +27,7 @@ struct ClusterOptions {
   int servers = 2;
   std::string transport = "inproc";
   bool faulty = false;
+  std::string faults = {};  // a fault plan, instead of `faulty`
   bool serial = true;  // each worker with a serial engine of its own: fast, and what it calls is done when it returns
   Engine* engine = nullptr;  // of every worker, where arrays outlive the cluster
   Extensions own = {};
@@ -44,6 +45,7 @@ class ClusterInProcess {
   explicit ClusterInProcess(const ClusterOptions& options) : options_(options) {
     base_ = job_config(options.transport, options.servers, options.workers, options.faulty);
     base_.silence_deadline_seconds = options.silence_seconds;
+    if (!options.faults.empty()) base_.faults = options.faults;
     if (options.tells) ended_.emplace(&base_);
     base_.secret = options.secret;
     ClusterConfig between_processes = base_;

@@ -209,19 +209,12 @@ class RingBackend final : public Backend {
   void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) override {
     // Positions count as delivered when the gradients that were computed from them are applied. A step may have ended
     // before its positions are committed, so the failure of any earlier push counts.
+    Delivery::Action send = client_.commit(scheduler_, pending_, failed_, epoch, done, note);
     std::shared_ptr<Step> step;
     {
       Lock lock(mutex_);
       step = pushed_in_step_ ? applied_ : last_applied_.lock();
     }
-    auto send = [this, pending = pending_, has_failed = failed_.error() != nullptr,
-                 message =
-                     SchedulerClient::commit_message(epoch, done, note)](const std::exception_ptr& error) mutable {
-      if (has_failed || error) return;
-      pending->add();
-      scheduler_.submit(0, 0, std::move(message),
-                        [pending](const std::optional<Message>&, const std::exception_ptr&) { pending->remove(); });
-    };
     if (step)
       step->delivery()->then(std::move(send));
     else

@@ -136,10 +136,14 @@ std::vector<const std::byte*> GossipPeer::runs(PayloadReader& payload, std::size
   return found;
 }
 
-void GossipPeer::tell(const PeerId& peer, Message message) {
+void GossipPeer::tell(const PeerId& peer, Message message, const std::shared_ptr<Pending>& counter) {
   told_->add();
+  if (counter) counter->add();
   node_.ask(peer, std::move(message),
-            [told = told_](const std::optional<Message>&, const std::exception_ptr&) { told->remove(); });
+            [told = told_, counter](const std::optional<Message>&, const std::exception_ptr&) {
+              if (counter) counter->remove();
+              told->remove();
+            });
 }
 
 // ---- requests of other workers

@@ -226,7 +226,7 @@ class AveragingBackend final : public Backend {
     const bool learned =
         std::any_of(keys_.begin(), keys_.end(), [](const auto& entry) { return entry.second.updated; });
     if (learned)
-      commits_.push_back({epoch, done, note});
+      hold({epoch, done, note});
     else
       servers_->data_commit(epoch, done, note);
   }
@@ -331,6 +331,15 @@ class AveragingBackend final : public Backend {
   // Ends the round if commits are held back, because other workers may wait for them.
   void end_round_of_commits() {
     if (!commits_.empty()) end_round();
+  }
+
+  // Holds a commit back. Positions without a note join the commit before them, so that a round needs few commits.
+  void hold(Commit commit) {
+    if (!commits_.empty() && commits_.back().epoch == commit.epoch && commits_.back().note.empty() &&
+        commit.note.empty())
+      commits_.back().done.insert(commits_.back().done.end(), commit.done.begin(), commit.done.end());
+    else
+      commits_.push_back(std::move(commit));
   }
 
   // Sends the held commits, which count when the earlier pushes of the round are answered.

@@ -304,13 +304,7 @@ void ServersBackend::data_begin(std::int64_t epoch, const DataPlan& plan) {
 void ServersBackend::data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) {
   // Positions count as delivered when the gradients that were computed from them are at the servers. A step may have
   // ended before its positions are committed, so the failure of any earlier push counts.
-  when_pushed([this, pending = pending_, has_failed = failed_.error() != nullptr,
-               message = SchedulerClient::commit_message(epoch, done, note)](const std::exception_ptr& error) mutable {
-    if (has_failed || error) return;
-    pending->add();
-    scheduler_->submit(0, 0, std::move(message),
-                       [pending](const std::optional<Message>&, const std::exception_ptr&) { pending->remove(); });
-  });
+  when_pushed(client_.commit(*scheduler_, pending_, failed_, epoch, done, note));
 }
 
 PositionRanges ServersBackend::data_committed(std::int64_t epoch) { return client_.data_committed(epoch); }
