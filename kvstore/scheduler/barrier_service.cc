@@ -33,11 +33,34 @@ class BarrierService final : public SchedulerService {
       return true;
     }
     Worker& worker = workers_[request.incarnation()];
+    const std::uint64_t before = worker.reached;
     worker.reached = std::max(worker.reached, body.number());
     clock_ = std::max(clock_, body.clock());
-    worker.waiting.push_back({body.number(), body.joining(), request, body.name(), body.value()});
+    worker.waiting.push_back({body.number(), body.joining(), request, body.name(), body.value(), before});
     release();
     return true;
+  }
+
+  std::set<PeerId> waiting() const override {
+    std::set<PeerId> workers;
+    for (const auto& [incarnation, worker] : workers_)
+      for (const Waiting& entry : worker.waiting) workers.insert(entry.request.from());
+    return workers;
+  }
+
+  void refuse_waiting(const std::set<PeerId>& others) override {
+    std::string who;
+    for (const PeerId& other : others) who += (who.empty() ? "" : ", ") + name_of(other);
+    for (auto& [incarnation, worker] : workers_)
+      for (const Waiting& entry : std::exchange(worker.waiting, {})) {
+        worker.reached = entry.reached_before;
+        const std::string call =
+            entry.name.empty() ? "barrier() or a function with one" : "all_gather() of '" + entry.name + "'";
+        entry.request.refuse(
+            InvalidArgument(str("[barrier] this worker calls ", call, " within an epoch, and ", who,
+                                " has no batch left and waits for the end of the epoch; a worker may have a batch "
+                                "more than another, so make collective calls between epochs")));
+      }
   }
 
   void on_roster(const Roster& roster) override {
@@ -78,6 +101,7 @@ class BarrierService final : public SchedulerService {
     bool joining = false;
     Request request;
     std::string name = {}, value = {};  // of all_gather(); empty name: a mere barrier
+    std::uint64_t reached_before = 0;   // Worker::reached without this request
   };
   struct Worker {
     std::uint64_t reached = 0;

@@ -67,6 +67,12 @@ class DataService final : public SchedulerService {
     }
   }
 
+  std::set<PeerId> waiting() const override {
+    std::set<PeerId> workers;
+    for (const Waiting& waiting : waiting_) workers.insert(waiting.request.from());
+    return workers;
+  }
+
   void on_roster(const Roster& roster) override {
     std::map<std::uint64_t, Peer> live;
     for (const Peer& peer : roster.peers)

@@ -74,14 +74,35 @@ struct Scheduler::Impl {
   }
 
   void on_request(const Request& request) {
-    for (const auto& service : services)
-      if (service->on_request(request)) return;
-    throw InvalidArgument(std::string("the scheduler does not answer ") + name_of(request.message().header.kind));
+    const auto answers = [&](const auto& service) { return service->on_request(request); };
+    if (std::none_of(services.begin(), services.end(), answers))
+      throw InvalidArgument(std::string("the scheduler does not answer ") + name_of(request.message().header.kind));
+    refuse_what_waits_for_ever();
+  }
+
+  // Workers that wait at a barrier and workers that wait for the end of an epoch would wait for each other.
+  void refuse_what_waits_for_ever() {
+    std::vector<std::set<PeerId>> waiting;
+    std::set<PeerId> all;
+    std::size_t waits = 0;
+    for (const auto& service : services) {
+      waiting.push_back(service->waiting());
+      waits += waiting.back().size();
+      all.insert(waiting.back().begin(), waiting.back().end());
+    }
+    if (waits != live_workers || all.size() != live_workers) return;
+    for (std::size_t i = 0; i < services.size(); ++i) {
+      std::set<PeerId> others = all;
+      for (const PeerId& worker : waiting[i]) others.erase(worker);
+      if (!waiting[i].empty() && !others.empty()) services[i]->refuse_waiting(others);
+    }
   }
 
   void on_roster(const Roster& roster) {
     write_lost_file(roster);
     for (const auto& service : services) service->on_roster(roster);
+    live_workers = roster.live(Role::kWorker).size();
+    refuse_what_waits_for_ever();
     const Lock lock(mutex);
     over = roster.over;
     changed.notify_all();
@@ -158,6 +179,7 @@ struct Scheduler::Impl {
   const std::vector<std::unique_ptr<SchedulerService>> services;
   EndedFile ended_file{config.ended_file};
   std::set<std::uint64_t> written_as_lost;  // incarnations
+  std::size_t live_workers = 0;
   Mutex mutex;
   CondVar changed;
   bool over PACELINE_GUARDED_BY(mutex) = false;

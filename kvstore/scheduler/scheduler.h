@@ -3,6 +3,7 @@
 // ends when every worker and server has left, and fails when the job fails.
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,11 @@ class SchedulerService {
   // True if the service handles this kind of request. The service then answers the request now or later. If the
   // function throws, the request is refused with the error.
   virtual bool on_request(const Request& request) = 0;
+  // The workers that wait for an answer which depends on what other workers do.
+  virtual std::set<PeerId> waiting() const { return {}; }
+  // Every live worker waits, `others` for the answer of another service. Refuses the requests that no worker can ever
+  // answer.
+  virtual void refuse_waiting(const std::set<PeerId>& /*others*/) {}
   // A process joined, left or was lost.
   virtual void on_roster(const Roster&) {}
   // Called about once a second, possibly at the same time as the other functions. A service that overrides it must

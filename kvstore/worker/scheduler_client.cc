@@ -46,7 +46,13 @@ std::pair<std::uint64_t, GatheredValues> SchedulerClient::gather(std::uint64_t n
   barrier.set_joining(joining);
   barrier.set_name(name);
   barrier.set_value(value);
-  const auto reply = parse_body<proto::Barrier>(ask(MessageKind::kBarrier, barrier));
+  proto::Barrier reply;
+  try {
+    reply = parse_body<proto::Barrier>(ask(MessageKind::kBarrier, barrier));
+  } catch (const InvalidArgument&) {  // this worker has not been at the barrier
+    if (barriers_ == number) --barriers_;
+    throw;
+  }
   leader_ = static_cast<int>(reply.leader());
   if (!reply.mismatch().empty()) mismatch_ = reply.mismatch();
   GatheredValues given;

@@ -353,6 +353,27 @@ TEST(DataCommits, AFourthWaitsForTheFirst) {
   }
 }
 
+// Otherwise the two would wait for each other without end.
+TEST(EndOfAnEpoch, RefusesACollectiveCallOfAWorkerThatHasBatchesLeft) {
+  for (const std::string mode : {"dist_sync", "dist_async", "dist_local", "ring", "gossip"}) {
+    SCOPED_TRACE(mode);
+    test::ClusterInProcess cluster({.mode = mode, .servers = mode.starts_with("dist") ? 1 : 0});
+    cluster.run([&](int worker, KVStore& store) {
+      Backend& backend = store.backend();
+      backend.data_part(0);
+      const PositionRanges mine = worker == 0 ? PositionRanges{} : PositionRanges{{0, 4}};
+      backend.data_begin(0, {.mine = mine, .all = {{0, 4}}});
+      store.barrier();
+      if (worker == 1) {
+        EXPECT_THAT(test::error_of_call([&] { store.all_gather("loss", "1"); }),
+                    testing::HasSubstr("all_gather() of 'loss' within an epoch, and worker 0 has no batch left"));
+        backend.data_commit(0, mine);
+      }
+      EXPECT_TRUE(backend.data_take_over(0, true).empty());
+    });
+  }
+}
+
 // Begins an epoch of nine positions, and makes a step whose push succeeds: position 0 counts as delivered.
 void deliver_one(KVStore& store, const NDArray& weight, const NDArray& gradient) {
   store.init({{"w", weight}});

@@ -135,13 +135,17 @@ class GossipBackend final : public Backend {
   Facts facts(const std::string& prefix) override { return client_.facts(prefix); }
 
   std::pair<int, int> data_part(std::int64_t epoch) override { return client_.data_part(epoch); }
-  void data_begin(std::int64_t epoch, const DataPlan& plan) override { client_.data_begin(epoch, plan); }
+  void data_begin(std::int64_t epoch, const DataPlan& plan) override {
+    peer_.settle();  // data_begin() gives back positions whose commit has not arrived
+    client_.data_begin(epoch, plan);
+  }
   void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) override {
     peer_.tell({Role::kScheduler, 0}, SchedulerClient::commit_message(epoch, done, note), client_.room_for_commit());
   }
   PositionRanges data_committed(std::int64_t epoch) override { return client_.data_committed(epoch); }
   std::vector<std::string> data_notes(std::int64_t epoch) override { return client_.data_notes(epoch); }
   PositionRanges data_take_over(std::int64_t epoch, bool wait, PieceSize size) override {
+    if (wait) peer_.settle();  // this worker's commits
     return client_.data_take_over(epoch, wait, size);
   }
 
