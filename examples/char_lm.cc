@@ -4,7 +4,6 @@
 #include <paceline/memory_iterator.h>
 
 #include <array>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -42,11 +41,10 @@ Text read_text() {
   require(FLAGS_held_out > 0 && FLAGS_held_out < 1, "--held_out is ", FLAGS_held_out,
           ", expected a share between 0 and 1");
   examples::require_readable("text", FLAGS_text);
-  require(!std::filesystem::is_directory(FLAGS_text), "--text: '", FLAGS_text, "' is a folder, expected a file");
   std::ifstream file(FLAGS_text, std::ios::binary);
   std::stringstream content;
-  content << file.rdbuf();
-  if (content.fail()) throw IoError("the text '" + FLAGS_text + "' is empty or cannot be read");
+  if (file.peek() != std::ifstream::traits_type::eof()) content << file.rdbuf();
+  if (file.bad() || content.fail()) throw IoError("the text '" + FLAGS_text + "' cannot be read");
   const std::string text = content.str();
   if (text.starts_with("\x1f\x8b"))
     throw Corrupt("the text '" + FLAGS_text + "' is compressed by gzip; unpack it with gunzip first");

@@ -1,6 +1,7 @@
 #include "checkpoint.h"
 
 #include <paceline/detail/remote.h>
+#include <paceline/remote_path.h>
 #include <paceline/trainer.h>
 
 #include <algorithm>
@@ -8,7 +9,10 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
+#include <utility>
 
 namespace paceline::nn {
 namespace {
@@ -18,11 +22,21 @@ using Metadata = std::vector<std::pair<std::string, std::string>>;
 constexpr const char* kFormat = "paceline checkpoint 1";
 constexpr std::string_view kStore = "store:", kCounter = "counter:", kNote = "note:";
 
+// A file of weights, and its first bytes; none where it is not there.
+struct WeightsFile {
+  std::string path;
+  std::optional<detail::FileStart> start;
+};
+
 // The file that `place` names, or the checkpoint in the folder that it names. A URL without a file counts as a folder.
-std::string file_of(const std::string& place) {
-  const bool folder =
-      detail::is_remote(place) ? !detail::read_start(place, 1).has_value() : std::filesystem::is_directory(place);
-  return folder ? checkpoint_path(place) : place;
+WeightsFile file_at(const std::string& place, std::size_t bytes) {
+  const bool remote = is_remote(place);
+  if (remote || !std::filesystem::is_directory(place)) {
+    WeightsFile file{place, detail::read_start(place, bytes)};
+    if (file.start || !remote) return file;
+  }
+  const std::string path = checkpoint_path(place);
+  return {path, detail::read_start(path, bytes)};
 }
 
 Notes notes_in(const Metadata& metadata) {
@@ -43,7 +57,7 @@ std::string checkpoint_path(const std::string& directory) {
 void write_checkpoint(const std::string& path, const Checkpoint& checkpoint,
                       const std::vector<std::shared_ptr<Parameter>>& parameters) {
   std::error_code error;
-  if (!detail::is_remote(path)) std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  if (!is_remote(path)) std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   if (error) throw IoError(str("cannot create the folder of ", path, ": ", error.message()));
   NamedArrays arrays;
   for (const auto& parameter : parameters)
@@ -67,7 +81,7 @@ void write_checkpoint(const std::string& path, const Checkpoint& checkpoint,
 }
 
 Checkpoint read_checkpoint(const std::string& path) try {
-  const std::string file = detail::shown(path);
+  const std::string file = redacted(path);
   Metadata metadata;
   const NamedArrays arrays = load_safetensors(path, &metadata);
   std::map<std::string, std::string> values(metadata.begin(), metadata.end());
@@ -110,27 +124,50 @@ Checkpoint read_checkpoint(const std::string& path) try {
   throw Corrupt(str(damage.what(), "; put back a copy of the checkpoint, or remove it to train anew"));
 }
 
-StoreState load_store_state(const std::string& place) { return read_checkpoint(file_of(place)).store; }
-
 namespace {
 
-// The arrays of MXNet's `.params` or of a safetensors file, by names without "arg:" and "aux:". Arrays of the store in
-// a checkpoint are left out. `metadata` gets that of a safetensors file.
-NamedArrays stored_weights(const std::string& path, Metadata* metadata = nullptr) {
-  const std::string name = detail::shown(path);
-  std::uint64_t first = 0;
-  char ninth = 0;
-  const auto start = detail::read_start(path, sizeof first + 1);
-  if (start && start->bytes.size() >= sizeof first) std::memcpy(&first, start->bytes.data(), sizeof first);
-  if (start && start->bytes.size() > sizeof first) ninth = start->bytes.back();
-  // A safetensors file begins with the length of its header, in 8 bytes. The header begins with a brace.
-  const bool safetensors = ninth == '{' && start->size && first <= *start->size;
-  constexpr std::uint64_t kParamsMagic = 0x112;
-  require((first & 0xffffffff) != 0x04034b50, "'", name,
+// A safetensors file begins with the length of its header, in 8 bytes. The header begins with a brace.
+constexpr std::size_t kLength = sizeof(std::uint64_t), kFirstBytes = kLength + 1;
+
+// What the first bytes of a file of weights say.
+struct Head {
+  std::uint64_t length = 0;  // of the header
+  bool safetensors = false, params = false;
+};
+
+// Throws InvalidArgument for files of other kinds that users take for one of these.
+Head head_of(const WeightsFile& file) {
+  constexpr std::uint64_t kLongestHeader = 100'000'000, kParamsMagic = 0x112;
+  const std::string name = redacted(file.path), bytes = file.start ? file.start->bytes : "";
+  Head head;
+  if (bytes.size() >= kLength) std::memcpy(&head.length, bytes.data(), kLength);
+  const bool brace = bytes.size() > kLength && bytes[kLength] == '{';
+  head.safetensors = brace && head.length <= std::min(file.start->size.value_or(kLongestHeader), kLongestHeader);
+  head.params = head.length == kParamsMagic && !head.safetensors;
+  require((head.length & 0xffffffff) != 0x04034b50, "'", name,
           "' is a zip archive, as PyTorch's .pt files are; save the state_dict() with safetensors.torch.save_file");
-  require((first & 0xff) != '{' || safetensors, "'", name,
+  require((head.length & 0xff) != '{' || head.safetensors, "'", name,
           "' is JSON, perhaps the index of a file in parts; load each .safetensors of it with allow_missing");
-  NamedArrays arrays = first == kParamsMagic && !safetensors ? load_params(path) : load_safetensors(path, metadata);
+  return head;
+}
+
+Metadata metadata_in(const std::string& header, const std::string& name) {
+  using Json = nlohmann::json;
+  constexpr int kDeepest = 8;
+  const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= kDeepest; };
+  const Json json = Json::parse(header, shallow, /*allow_exceptions=*/false);
+  if (!json.is_object()) throw Corrupt(str("'", name, "' has a header that is not JSON"));
+  Metadata metadata;
+  if (const auto found = json.find("__metadata__"); found != json.end() && found->is_object())
+    for (const auto& [key, value] : found->items())
+      if (value.is_string()) metadata.emplace_back(key, value.get<std::string>());
+  return metadata;
+}
+
+// The arrays of MXNet's `.params` or of a safetensors file, by names without "arg:" and "aux:". Arrays of the store in
+// a checkpoint are left out.
+NamedArrays stored_weights(const WeightsFile& file) {
+  NamedArrays arrays = head_of(file).params ? load_params(file.path) : load_safetensors(file.path);
   std::erase_if(arrays, [](const auto& one) { return one.first.starts_with(kStore); });
   for (auto& [key, array] : arrays)
     if (key.starts_with("arg:") || key.starts_with("aux:")) key.erase(0, 4);
@@ -181,14 +218,25 @@ std::string refused(const LoadedWeights& result, const LoadOptions& options) {
 
 }  // namespace
 
+StoreState load_store_state(const std::string& place) { return read_checkpoint(file_at(place, 1).path).store; }
+
 Notes checkpoint_notes(const std::string& place) {
-  Metadata metadata;
-  stored_weights(file_of(place), &metadata);
-  return notes_in(metadata);
+  constexpr std::size_t kUsual = 256 << 10;  // more than most headers have
+  WeightsFile file = file_at(place, kUsual);
+  const std::string name = redacted(file.path);
+  const Head head = head_of(file);
+  if (head.params) return {};
+  const std::size_t end = kLength + head.length;
+  if (head.safetensors && file.start->bytes.size() < end) file.start = detail::read_start(file.path, end);
+  if (!file.start) throw IoError(str("cannot open ", name, ": there is no such file, or it cannot be read"));
+  if (!head.safetensors || file.start->bytes.size() < end)
+    throw Corrupt(str("'", name, "' is no safetensors file, or was cut"));
+  return notes_in(metadata_in(file.start->bytes.substr(kLength, head.length), name));
 }
 
 LoadedWeights load_weights(const Module& net, const std::string& place, const LoadOptions& options) {
-  const std::string file = file_of(place), path = detail::shown(file);
+  const WeightsFile file = file_at(place, kFirstBytes);
+  const std::string path = redacted(file.path);
   const auto parameters = net.parameters();
   require(!parameters.empty(), "'", path, "' is not loaded: the network has no weights yet; call initialize() first");
   std::map<std::string, NDArray> stored;
@@ -209,7 +257,7 @@ LoadedWeights load_weights(const Module& net, const std::string& place, const Lo
 
 void take_weights(const Checkpoint& checkpoint, const std::string& place, const Module& net, std::uint64_t seed,
                   Device device) {
-  const std::string path = detail::shown(place);
+  const std::string path = redacted(place);
   if (net.parameters().empty()) {
     if (checkpoint.input.empty()) return;
     std::istringstream words(checkpoint.input);

@@ -1,8 +1,10 @@
 #include <paceline/layers.h>
+#include <paceline/log.h>
 #include <paceline/ops.h>
 #include <paceline/parallel.h>
 
 #include <span>
+#include <utility>
 
 #include "precision.h"
 #include "row_gradients.h"
@@ -148,14 +150,19 @@ class BatchNormLayer final : public Layer {
       return context.recomputing ? own.value.clone() : own.value;
     };
     const NDArray mean = running("running_mean", 0), variance = running("running_var", 1);
-    return batch_norm(
-        x, gamma, beta, mean, variance,
-        {.momentum = options_.momentum, .epsilon = options_.epsilon, .training = context.training && !frozen});
+    const bool training = context.training && !frozen;
+    // No error: the last batch of an epoch, or what a lost worker left, may be one example.
+    if (training && x.size(1) > 0 && x.size() == x.size(1) && !std::exchange(warned_, true))
+      LOG(WARNING) << "[BatchNorm] got one value per channel in training, in the shape " << x.shape()
+                   << ": its result does not depend on its input; use batches of more examples";
+    return batch_norm(x, gamma, beta, mean, variance,
+                      {.momentum = options_.momentum, .epsilon = options_.epsilon, .training = training});
   }
   std::string kind() const override { return "BatchNorm"; }
 
  private:
   BatchNormOptions options_;
+  bool warned_ = false;
 };
 
 class DropoutLayer final : public Layer {

@@ -2,6 +2,7 @@
 #include <paceline/detail/remote.h>
 #include <paceline/log.h>
 #include <paceline/progress.h>
+#include <paceline/remote_path.h>
 
 #include <algorithm>
 #include <utility>
@@ -97,7 +98,7 @@ std::string Progress::checkpoint(const std::string& directory,
                                  const std::vector<std::shared_ptr<Parameter>>& parameters,
                                  const std::string& loss_scale, const std::string& input) {
   store_->barrier();
-  const std::string path = checkpoint_path(directory), name = detail::shown(path);
+  const std::string path = checkpoint_path(directory), name = redacted(path);
   Checkpoint checkpoint;
   checkpoint.epoch = epoch_;
   checkpoint.steps = steps_;
@@ -120,7 +121,7 @@ std::string Progress::checkpoint(const std::string& directory,
 }
 
 bool Progress::resume_if_present(const std::string& directory, const CheckNotes& check, const TakeCheckpoint& take) {
-  const std::string path = checkpoint_path(directory), name = detail::shown(path);
+  const std::string path = checkpoint_path(directory), name = redacted(path);
   if (store_->backend().joined_late()) {
     // The others hold newer weights, which come with the first step.
     take_up();

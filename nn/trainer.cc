@@ -28,7 +28,14 @@ Trainer::Trainer(Module net, const Spec& optimizer, std::shared_ptr<KVStore> sto
   if (options.precision == DType::kFloat16) impl_->scale.emplace();
 }
 
-Trainer::~Trainer() = default;
+Trainer::~Trainer() {
+  if (!impl_->failure || impl_->failure_thrown) return;
+  try {
+    std::rethrow_exception(impl_->failure);
+  } catch (const std::exception& error) {
+    LOG(WARNING) << "a step of the epoch that was left failed: " << error.what();
+  }
+}
 
 NDArray Trainer::accumulate(const Batch& batch, const Loss& loss_function) {
   Impl& self = *impl_;
@@ -102,7 +109,7 @@ std::ostream& operator<<(std::ostream& out, const TrainerReport& report) {
 }
 
 void Trainer::synchronize() {
-  if (impl_->failure) std::rethrow_exception(impl_->failure);
+  impl_->throw_failure();
   require(
       impl_->data == nullptr || !impl_->data->is_dynamic() || impl_->store->size() == 1,
       "synchronize(), checkpoint() and evaluate() come between two epochs where the balance is dynamic: within one, "
@@ -136,8 +143,10 @@ Trainer::Epoch::~Epoch() {
     if (!failed) self.push_accumulated();
     self.finish_steps();  // what is pushed is not to be trained on again
   } catch (const std::exception& error) {
-    LOG(WARNING) << "a step of the epoch that was left failed: " << error.what();
-    if (!failed) self.failure = std::current_exception();
+    if (failed)
+      LOG(WARNING) << "a step of the epoch that was left failed: " << error.what();
+    else
+      self.failure = std::current_exception();
   }
   if (self.gradients) self.gradients->forget();
   self.data = nullptr;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <exception>
 
 #include "checkpoint.h"
 #include "evaluation.h"
@@ -34,6 +35,12 @@ Trainer::Impl::Impl(Module trained, const Spec& spec, std::shared_ptr<KVStore> k
       progress(store, spec, given.notes),
       multipliers(Multipliers::parse(Spec(spec).options)) {}
 
+void Trainer::Impl::throw_failure() {
+  if (!failure) return;
+  failure_thrown = true;
+  std::rethrow_exception(failure);
+}
+
 void Trainer::Impl::require_same_frozen() const {
   const auto refuse = [&](const Parameter& parameter, const char* what) {
     throw InvalidArgument(str("'", names.at(&parameter), "' was ", what,
@@ -47,7 +54,7 @@ void Trainer::Impl::require_same_frozen() const {
 }
 
 void Trainer::Impl::prepare(const Shape& data_shape, DType dtype) {
-  if (failure) std::rethrow_exception(failure);
+  throw_failure();
   if (ready) return require_same_frozen();
   if (begun)
     throw Error("the first step failed before the store had all weights; begin with a new store and a new Trainer");
@@ -172,7 +179,9 @@ void Trainer::Impl::finish_oldest() {
 }
 
 void Trainer::Impl::found_nan(std::int64_t step, double loss) {
-  if (options.on_nan == OnNan::kIgnore || (told_of_nan && options.on_nan != OnNan::kStop)) return;
+  if (options.on_nan == OnNan::kIgnore) return;
+  // Where an exception ends the loop, it says so already.
+  if (told_of_nan && (options.on_nan != OnNan::kStop || std::uncaught_exceptions() > 0)) return;
   told_of_nan = true;
   std::string where = "; all gradients and weights are finite now";
   for (const auto& parameter : gradients->trained()) {

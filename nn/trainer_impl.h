@@ -49,6 +49,7 @@ struct Trainer::Impl {
 
   bool ready = false, begun = false;  // begun: the store has been told of some keys
   std::exception_ptr failure;         // of a step that nobody waits for any more
+  bool failure_thrown = false;        // by a call of the Trainer
   std::string input;                  // Checkpoint::input
   std::vector<Group> groups;          // in the order of the layers
   std::vector<PullItem> pulls, frozen;
@@ -77,6 +78,7 @@ struct Trainer::Impl {
   std::optional<std::int64_t> finished_epoch;  // of the latest step that is finished
   Clock::time_point report_start = Clock::now();
 
+  void throw_failure();
   void require_same_frozen() const;
   void prepare(const Shape& data_shape, DType dtype);
   TableSpec spec_of(const Parameter& table) const;

@@ -141,7 +141,7 @@ class Download {
 };
 
 std::optional<detail::FileStart> local_start(const std::string& path, std::size_t count) {
-  detail::FileStart start{std::string(count, '\0'), {}, ""};
+  detail::FileStart start{std::string(count, '\0'), {}};
   std::ifstream file(path, std::ios::binary);
   if (!file) return {};
   file.read(start.bytes.data(), static_cast<std::streamsize>(count));
@@ -153,7 +153,7 @@ std::optional<detail::FileStart> local_start(const std::string& path, std::size_
 
 }  // namespace
 
-bool detail::is_remote(std::string_view path) {
+bool is_remote(std::string_view path) {
   const std::string_view scheme = scheme_of(path);
   if (scheme.empty() || scheme == "s3" || scheme == "http" || scheme == "https") return !scheme.empty();
   throw InvalidArgument(str("'", remote::shown(path), "' is no place that can be read or written: ",
@@ -161,7 +161,7 @@ bool detail::is_remote(std::string_view path) {
                                              : "known are s3://, http://, https:// and paths of this host"));
 }
 
-std::string detail::shown(const std::string& path) { return is_remote(path) ? remote::shown(path) : path; }
+std::string redacted(const std::string& path) { return is_remote(path) ? remote::shown(path) : path; }
 
 std::string detail::join_url(const std::string& folder, std::string_view name) {
   return str(folder, '/', is_s3(folder) ? std::string(name) : percent_encoded(name, "/"));
@@ -198,10 +198,9 @@ std::optional<detail::FileStart> detail::read_start(const std::string& path, std
   };
   try {
     const HttpResponse response = attempts.perform(make, kRangeRefused);
-    if (response.status == kRangeRefused) return FileStart{"", 0, response.header("etag")};
+    if (response.status == kRangeRefused) return FileStart{"", 0};
     const auto range = content_range(response);
     start.size = range ? range->size : number_of(response.header("content-length"));
-    start.tag = response.header("etag");
     return start;
   } catch (const NoSuchFile&) {
     return {};

@@ -47,7 +47,6 @@ class Upload {
       send("PUT", read_at(file_, 0, bytes_, shown(url_)), {});
       return;
     }
-    before_ = there();
     // A server that lost track answers twice; the part that was begun first is then left to the server's own cleaning.
     id_ = xml_text(send("POST", "", {{"uploads", ""}}).body, "UploadId");
     if (id_.empty()) Attempts("write", url_, none_).refuse("the server gives no number to an upload in parts");
@@ -64,13 +63,27 @@ class Upload {
     return Attempts("write", url_, none_).perform([&] { return s3_request(method, url_, body, query); });
   }
 
-  // The file at the URL; without a size and a tag where the server does not let it be read.
-  std::optional<detail::FileStart> there() const {
+  // Does the file at the URL have the bytes of this upload, and no others? False where it cannot be read.
+  bool has_arrived() const {
+    std::uint64_t same = 0;  // bytes, from the first on
+    bool differs = false;
+    const auto make = [&] {
+      HttpRequest request = s3_request("GET", url_);
+      same = 0;
+      differs = false;
+      request.take = [&](const HttpResponse&, std::string_view piece) {
+        differs = piece.size() > bytes_ - same || read_at(file_, same, piece.size(), shown(url_)) != piece;
+        same += piece.size();
+        return !differs;
+      };
+      return request;
+    };
     try {
-      return detail::read_start(url_, 1);
+      Attempts("read", url_, none_).perform(make);
     } catch (const IoError&) {
-      return detail::FileStart();
+      return false;
     }
+    return !differs && same == bytes_;
   }
 
   // The text that ends the upload.
@@ -98,10 +111,8 @@ class Upload {
         },
         kNoSuchUpload);
     if (response.good()) return;
-    // An attempt whose answer was lost may have ended the upload. The file of before may be as large.
-    const auto now = attempts.made() > 1 ? there() : std::nullopt;
-    const bool is_new = now && !now->tag.empty() && (!before_ || (!before_->tag.empty() && now->tag != before_->tag));
-    if (!is_new || now->size != bytes_) attempts.refuse("the server has forgotten the parts of the upload");
+    // An attempt whose answer was lost may have ended the upload.
+    if (attempts.made() == 1 || !has_arrived()) attempts.refuse("the server has forgotten the parts of the upload");
   }
 
   // The server would keep, and charge for, the parts.
@@ -119,7 +130,6 @@ class Upload {
   const Tick none_;
   std::uint64_t part_ = 0;
   std::string id_;
-  std::optional<detail::FileStart> before_;
 };
 
 }  // namespace

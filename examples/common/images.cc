@@ -67,13 +67,21 @@ void note_images(nn::Notes& notes, const ImageOptions& training) {
   if (size.height > 0) notes["images"] = str(size.width, " x ", size.height);
   if (size.height > 0 && size.height == size.width) notes["image_size"] = std::to_string(size.height);  // as the flag
   std::vector<float> mean = training.mean, deviation = training.deviation;
+  std::vector<float> scale{static_cast<float>(augment::Normalize{}.scale)};
   for (const augment::Step& step : training.steps) {
     if (step.name != "normalize") continue;
     for (const auto& [name, numbers] : step.parameters)
-      if (name != "scale") (name == "mean" ? mean : deviation).assign(numbers.begin(), numbers.end());
+      (name == "mean" ? mean : name == "deviation" ? deviation : scale).assign(numbers.begin(), numbers.end());
   }
   notes["mean"] = text_of(mean, "0");
   notes["deviation"] = text_of(deviation, "1");
+  notes["scale"] = text_of(scale, "");
+}
+
+// How test images become of one size; normalize is noted by its numbers.
+void note_steps_of_test(nn::Notes& notes, std::vector<augment::Step> steps) {
+  std::erase_if(steps, [](const augment::Step& step) { return step.name == "normalize"; });
+  notes["augment_test"] = augment::text(steps);
 }
 
 // Images of the test set become of the same size as those of the training set, by these steps.
@@ -97,6 +105,7 @@ ImageOptions image_options_of_test(const ImageOptions& training, const std::vect
 void read_images(Task& task, const ImageOptions& training, const std::vector<augment::Step>& testing_steps) {
   records_manifest();  // refuses missing flags first
   note_images(task.notes, FLAGS_evaluate.empty() ? training : image_options_of_test(training, testing_steps));
+  if (!FLAGS_test.empty()) note_steps_of_test(task.notes, testing_steps);
   read_records(task, loader_options(training), [=] {
     check_size_of_test_set(training);
     return loader_options(image_options_of_test(training, testing_steps));

@@ -1,11 +1,11 @@
 #include "program.h"
 
 #include <paceline/cores.h>
-#include <paceline/detail/remote.h>
 #include <paceline/engine_observer.h>
 #include <paceline/kernel.h>
 #include <paceline/kvstore.h>
 #include <paceline/log.h>
+#include <paceline/remote_path.h>
 #include <paceline/trainer.h>
 #include <unistd.h>
 
@@ -86,6 +86,18 @@ std::string host_name() {
   return name;
 }
 
+bool is_folder(const std::string& path) {
+  std::error_code none;
+  return std::filesystem::is_directory(path, none);
+}
+
+// Is this process alone, or the worker with task number 0, which gets rank 0? Without task numbers nobody is.
+bool leads_at_first() {
+  const std::string task = variable("DMLC_TASK_ID");
+  return variable("DMLC_ROLE").empty() ||
+         (trains() && !task.empty() && task.find_first_not_of('0') == std::string::npos);
+}
+
 }  // namespace
 
 int run(const Program& program, int argc, char** argv, const std::function<void()>& body) {
@@ -103,7 +115,11 @@ int run(const Program& program, int argc, char** argv, const std::function<void(
     std::shared_ptr<ChromeTrace> trace;
     if (!FLAGS_trace.empty()) {
       default_engine().add_observer(trace = make_chrome_trace(trace_path()));
-      trace->flush();  // a path that cannot be written shows before hours of training
+      try {
+        trace->flush();  // a path that cannot be written shows before hours of training
+      } catch (const IoError& error) {
+        throw InvalidArgument(str("--trace: ", error.what()));
+      }
     }
     body();
     if (trace) trace->flush();
@@ -120,24 +136,37 @@ void refuse_without_effect(std::initializer_list<const char*> flags, const std::
   for (const char* const flag : flags) require(!is_given(flag), "--", flag, " has no effect ", where, ": leave it out");
 }
 
+bool trains() {
+  const std::string role = variable("DMLC_ROLE");
+  return role.empty() || role == "worker";
+}
+
 void require_readable(const char* flag, const std::string& path) {
-  const bool elsewhere = detail::is_remote(path);  // seen when it is read
-  if (elsewhere || access(path.c_str(), R_OK) == 0) return;
+  if (is_remote(path)) return;  // seen when it is read
+  require(!is_folder(path), "--", flag, ": '", path, "' is a folder, expected a file");
+  if (access(path.c_str(), R_OK) == 0) return;
   const int error = errno;
   throw InvalidArgument(
       str("--", flag, ": cannot open ", path, " on host ", host_name(), ": ", std::generic_category().message(error)));
 }
 
-void require_folder(const char* flag, const std::string& path) {
-  if (detail::is_remote(path)) {
-    require(path.starts_with("s3://"), "--", flag, ": cannot write to ", detail::shown(path),
+void require_checkpoint() {
+  const std::string& place = FLAGS_evaluate;
+  require_readable("evaluate", is_folder(place) ? nn::checkpoint_path(place) : place);
+}
+
+void require_checkpoint_folder() {
+  const std::string& path = FLAGS_checkpoint;
+  if (path.empty() || !leads_at_first()) return;
+  if (is_remote(path)) {
+    require(path.starts_with("s3://"), "--checkpoint: cannot write to ", redacted(path),
             ": only files of s3:// can be written on other hosts");
     return;
   }
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (!error && access(path.c_str(), W_OK | X_OK) != 0) error = {errno, std::generic_category()};
-  require(!error, "--", flag, ": cannot write into the folder ", path, " on host ", host_name(), ": ", error.message());
+  require(!error, "--checkpoint: cannot write into the folder ", path, " on host ", host_name(), ": ", error.message());
 }
 
 void require_as_trained(const std::string& checkpoint, const nn::Notes& trained, const nn::Notes& notes) {
@@ -145,9 +174,10 @@ void require_as_trained(const std::string& checkpoint, const nn::Notes& trained,
     const auto found = trained.find(name);
     gflags::CommandLineFlagInfo info;
     const bool is_flag = gflags::GetCommandLineFlagInfo(name.c_str(), &info);
-    require(found == trained.end() || found->second == value, "'", detail::shown(checkpoint), "' was trained with ",
+    require(found == trained.end() || found->second == value, "'", redacted(checkpoint), "' was trained with ",
             is_flag ? "--" : "", name, "=", found == trained.end() ? "" : found->second, ", this run has ", value, ": ",
-            is_flag ? "give the same"
+            is_flag           ? "give the same"
+            : name == "scale" ? "give the step normalize the same"
             : name == "columns" || name == "class_names"
                 ? "give data that are converted alike, as to_rec does with --schema or --split"
                 : "give the network and the data of the training");

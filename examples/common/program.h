@@ -36,7 +36,8 @@ struct Program {
   std::vector<std::pair<const char*, const char*>> defaults = {};  // of flags, other than they are defined with
 };
 
-// main(): reads the command line, runs `body`, and says what it throws in one sentence. Returns the exit code.
+// main(): reads the command line, runs `body`, and says what it throws in one sentence. Returns the exit code: 0, 2
+// where a flag or what it names is wrong, and 1 where the run failed.
 int run(const Program& program, int argc, char** argv, const std::function<void()>& body);
 
 // The value of an environment variable, "" where it is not set.
@@ -45,11 +46,17 @@ std::string variable(const char* name);
 // Throws InvalidArgument where one of these flags was given. `where` ends the sentence: "with --text".
 void refuse_without_effect(std::initializer_list<const char*> flags, const std::string& where);
 
-// Throws InvalidArgument unless the file or folder that --`flag` names is there and can be read.
-void require_readable(const char* flag, const std::string& path);
+// Is this process alone or a worker, not one of those that serve a job?
+bool trains();
 
-// Throws InvalidArgument unless files can be written into the folder that --`flag` names. Makes the folder.
-void require_folder(const char* flag, const std::string& path);
+// Throws InvalidArgument unless the file that --`flag` names is there and can be read. A file on another host is not
+// looked at.
+void require_readable(const char* flag, const std::string& path);
+// The same for the checkpoint that --evaluate names by its file or its folder.
+void require_checkpoint();
+// Throws InvalidArgument unless a checkpoint can be written into the folder of --checkpoint, if there is one. Makes the
+// folder. Only the process that leads at first looks.
+void require_checkpoint_folder();
 
 // Throws InvalidArgument where `trained`, the notes in a checkpoint, and `notes`, those of this run, differ. Names that
 // only one of them has are not compared: older checkpoints lack some. A note about a flag has the flag's name.

@@ -339,8 +339,14 @@ void train_or_evaluate(const std::string& name, SparseModel model) {
   require(FLAGS_features >= 0, "--features is ", FLAGS_features, ", expected none negative");
   if (FLAGS_evaluate.empty()) require_readable("train", FLAGS_train);
   if (!FLAGS_test.empty()) require_readable("test", FLAGS_test);
-  if (FLAGS_evaluate.empty()) return Run(name, std::move(model)).train();
-  require_readable("evaluate", FLAGS_evaluate);
+  if (FLAGS_evaluate.empty()) {
+    require_checkpoint_folder();
+    return Run(name, std::move(model)).train();
+  }
+  require_checkpoint();
+  if (FLAGS_features > 0)
+    require_as_trained(FLAGS_evaluate, nn::checkpoint_notes(FLAGS_evaluate),
+                       {{"features", std::to_string(FLAGS_features)}});
   std::cout << json{{"checkpoint", FLAGS_evaluate}, {"test_auc", evaluate(model, FLAGS_evaluate)}} << '\n'
             << std::flush;
 }

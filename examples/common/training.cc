@@ -1,8 +1,8 @@
 #include "training.h"
 
 #include <paceline/catalog.h>
-#include <paceline/detail/remote.h>
 #include <paceline/kvstore.h>
+#include <paceline/remote_path.h>
 
 #include <algorithm>
 #include <chrono>
@@ -47,7 +47,7 @@ nn::Evaluation evaluate(const Task& task, const std::string& checkpoint) {
   net.initialize(first.data.shape(), FLAGS_seed, Device(std::string_view(FLAGS_device)));
   const nn::LoadedWeights loaded = nn::load_weights(net, checkpoint, {.allow_missing = true, .allow_extra = true});
   for (const auto* names : {&loaded.other_shape, &loaded.missing, &loaded.extra})
-    require(names->empty(), "'", detail::shown(checkpoint), "' is of another network: they differ in '",
+    require(names->empty(), "'", redacted(checkpoint), "' is of another network: they differ in '",
             names->empty() ? "" : names->front(),
             "'; give the flags of the network (--network, --classes, --hidden, ...) that its training had");
   return evaluate(task, net);
@@ -65,19 +65,6 @@ std::string text_of(const Task& task, const nn::TrainerReport& report) {
 void slow_down(const nn::Module& net, Clock::time_point began) {
   for (const auto& parameter : net.parameters()) parameter->value.wait();
   std::this_thread::sleep_for((FLAGS_slow_factor - 1) * (Clock::now() - began));
-}
-
-// Is this process alone or a worker, not one of those that serve a job?
-bool trains() {
-  const std::string role = variable("DMLC_ROLE");
-  return role.empty() || role == "worker";
-}
-
-// Is this process alone, or the worker with task number 0, which gets rank 0? Without task numbers nobody is.
-bool leads_at_first() {
-  const std::string task = variable("DMLC_TASK_ID");
-  return variable("DMLC_ROLE").empty() ||
-         (trains() && !task.empty() && task.find_first_not_of('0') == std::string::npos);
 }
 
 const Catalog<nn::OnNan> kOnNan("on_nan", {{"warn", nn::OnNan::kWarn},
@@ -207,11 +194,11 @@ void train_or_evaluate(const Task& task) {
   if (FLAGS_evaluate.empty()) {
     // Before the process joins, so that a job does not begin without the worker that writes its checkpoints, and does
     // not lose whoever comes to lead over a test set.
-    if (!FLAGS_checkpoint.empty() && leads_at_first()) require_folder("checkpoint", FLAGS_checkpoint);
+    require_checkpoint_folder();
     if (task.test && trains()) task.test();
     return Run(task).train();
   }
-  require_readable("evaluate", FLAGS_evaluate);
+  require_checkpoint();
   require_as_trained(FLAGS_evaluate, nn::checkpoint_notes(FLAGS_evaluate), task.notes);
   const nn::Evaluation found = evaluate(task, FLAGS_evaluate);
   std::cout << json{{"checkpoint", FLAGS_evaluate},

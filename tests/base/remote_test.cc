@@ -1,5 +1,6 @@
 #include <paceline/detail/remote.h>
 #include <paceline/error.h>
+#include <paceline/remote_path.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -90,21 +91,27 @@ TEST(Urls, AreJoined) {
 }
 
 TEST(Paths, OfUnknownSchemesAreRefused) {
-  for (const char* url : {"s3://bucket/a", "http://host/a", "https://host/a"}) EXPECT_TRUE(detail::is_remote(url));
+  for (const char* url : {"s3://bucket/a", "http://host/a", "https://host/a"}) EXPECT_TRUE(is_remote(url));
   for (const char* path : {"", "a", "/a://b", "./gs://b", "s3:/b", "s3:", "://a", "3s://a", "a b://c"})
-    EXPECT_FALSE(detail::is_remote(path)) << path;
+    EXPECT_FALSE(is_remote(path)) << path;
   for (const auto& [url, why] : {std::pair{"gs://bucket/run", "'gs://bucket/run' is no place that can be read"},
                                  {"S3://bucket/run", "known are s3://"},
                                  {"x+y.z-1://host", "known are s3://"},
                                  {"gs://key:secret@bucket/a", "'gs://bucket/a' is no place"},
                                  {"file:///a", "write the path without file://"}}) {
     try {
-      detail::is_remote(url);
+      is_remote(url);
       ADD_FAILURE() << url;
     } catch (const InvalidArgument& error) {
       EXPECT_THAT(error.what(), HasSubstr(why));
     }
   }
+}
+
+TEST(Paths, AreRedactedWhereTheyAreUrls) {
+  EXPECT_EQ(redacted("https://user:secret@host/a?token=secret"), "https://host/a");
+  EXPECT_EQ(redacted("user:secret@host/a?b"), "user:secret@host/a?b");
+  EXPECT_THROW(redacted("gs://bucket/a"), InvalidArgument);
 }
 
 TEST(Xml, GivesWhatIsThere) {

@@ -97,6 +97,20 @@ TEST(FromPyTorch, TheRunningVarianceIsBiasedAndMomentumIsTheShareThatStays) {
   }
 }
 
+TEST(FromPyTorch, BatchNormOnOneValuePerChannelWarnsOnce) {
+  const nn::Module net = nn::BatchNorm();
+  const auto log_of = [&](const Shape& shape) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(net(NDArray::full(shape, 7), {.training = true}).to_vector<float>()[0], 0);
+    return testing::internal::GetCapturedStderr();
+  };
+  net.initialize({1, 2, 1, 1}, 1);
+  EXPECT_EQ(log_of({2, 2, 1, 1}).find("one value per channel"), std::string::npos);
+  EXPECT_NE(log_of({1, 2, 1, 1}).find("one value per channel in training, in the shape (1, 2, 1, 1)"),
+            std::string::npos);
+  EXPECT_EQ(log_of({1, 2, 1, 1}).find("one value per channel"), std::string::npos);
+}
+
 TEST(FromPyTorch, AtItsEndsClipHasNoGradient) {
   const NDArray x = NDArray::from<float>({-1, 0, 1}, {3}), gradient({3});
   Tape tape;

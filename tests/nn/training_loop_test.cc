@@ -8,12 +8,14 @@
 #include <support/cluster_in_process.h>
 #include <support/refusal.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "regression_batch.h"
@@ -22,6 +24,7 @@ namespace paceline::test {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 struct Job {
   const char* mode;
@@ -305,6 +308,36 @@ TEST_F(Loop, ANaNThatStopsIsNotSavedAfterTheLoopWasLeft) {
   EXPECT_FALSE(std::filesystem::exists(folder_));
 }
 
+// From the fourth step on the loss is no number. What ends the loop is thrown, and the log repeats nothing of it.
+TEST_F(Loop, ANaNThatStopsIsSaidOnce) {
+  const Batch all = floats_of(16);
+  std::vector<double> labels = all.label.to_vector<double>();
+  std::fill(labels.begin() + 12, labels.end(), std::numeric_limits<double>::quiet_NaN());
+  const auto train = [&](int most_steps, const std::function<void(nn::Trainer&)>& afterwards) {
+    MemoryIterator data(all.data, NDArray::from(labels, {16, 2}), {.batch = 2});
+    testing::internal::CaptureStderr();
+    const std::string error = error_of([&] {
+      nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, KVStore::create("local"), {.on_nan = nn::OnNan::kStop});
+      int steps = 0;
+      for (Batch& batch : trainer.epoch_of(data)) {
+        trainer.step(batch, nn::l2);
+        if (++steps == most_steps) break;
+      }
+      afterwards(trainer);
+    });
+    return std::pair(error, testing::internal::GetCapturedStderr());
+  };
+  const auto [thrown, log] = train(8, [](nn::Trainer&) {});
+  EXPECT_THAT(thrown, HasSubstr("the loss of step 4 is nan"));
+  EXPECT_THAT(log, Not(HasSubstr("the loss of step")));
+  const auto [after_leaving, its_log] = train(4, [](nn::Trainer& trainer) { trainer.synchronize(); });
+  EXPECT_THAT(after_leaving, HasSubstr("the loss of step 4 is nan"));
+  EXPECT_THAT(its_log, Not(HasSubstr("the loss of step")));
+  const auto [nothing, only_log] = train(4, [](nn::Trainer&) {});
+  EXPECT_EQ(nothing, "");
+  EXPECT_THAT(only_log, HasSubstr("the loss of step 4 is nan"));
+}
+
 TEST_F(Loop, BatchesOfAnotherIteratorAreNoneOfTheEpochs) {
   std::set<std::int64_t> seen;
   const auto train = [&](bool with_others) {
@@ -482,6 +515,19 @@ TEST_F(Resuming, FindsTheNotesAgain) {
   again.step(floats_of(2), nn::l2);
   again.checkpoint(folder_);
   EXPECT_TRUE(nn::checkpoint_notes(folder_).empty()) << "they are those of the trainer that wrote it";
+}
+
+TEST_F(Resuming, ReadsNotesFromTheHeaderAlone) {
+  const nn::Notes notes{{"long", std::string(400'000, 'x')}, {"size", "14"}};
+  nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, KVStore::create("local"), {.notes = notes});
+  trainer.step(floats_of(2), nn::l2);
+  const std::string path = trainer.checkpoint(folder_);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
+  EXPECT_EQ(nn::checkpoint_notes(path), notes);
+  std::filesystem::resize_file(path, 300'000);
+  EXPECT_THAT(error_of([&] { nn::checkpoint_notes(path); }), HasSubstr("is no safetensors file, or was cut"));
+  std::filesystem::remove(path);
+  EXPECT_THAT(error_of([&] { nn::checkpoint_notes(path); }), HasSubstr("there is no such file"));
 }
 
 TEST_P(JobLoop, ACheckOfTheNotesRefusesACheckpointForAllWorkers) {

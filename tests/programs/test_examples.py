@@ -28,6 +28,10 @@ class Examples(ProgramTest):
         sources = {path.stem for path in (SOURCE_DIR / "examples").glob("*.cc")}
         self.assertEqual(sources - TRAINING, EXPECTED.keys() | WITH_OBJECTS.keys())
 
+    def test_none_includes_what_is_not_installed(self):
+        for path in (SOURCE_DIR / "examples").rglob("*.[ch]*"):
+            self.assertNotIn("<paceline/detail/", path.read_text(), path)
+
     def test_output(self):
         for name, output in EXPECTED.items():
             with self.subTest(name):
@@ -41,7 +45,7 @@ class Examples(ProgramTest):
         self.assertEqual(ended.code, 0, ended)
         self.assertEqual(ended.out, "[worker 0] weight 1.000, expected 1.000\n")
         ended = self.run_program(program("kvstore"), "dist_asink")
-        self.assert_one_clear_sentence(ended, "kvstore: unknown mode 'dist_asink'; known: local", code=1)
+        self.assert_one_clear_sentence(ended, "kvstore: unknown mode 'dist_asink'; known: local", code=2)
 
     def test_objects_of_their_own(self):
         """The servers run the program of the workers, which has the object, or refuse."""
@@ -57,8 +61,10 @@ class Examples(ProgramTest):
                     f"{name}: the workers name the {object_} of their program, which this server does not have: run "
                     "the workers' program in every role instead of paceline_server (launch.py --every-role), or pass "
                     "the same objects to serve()",
-                    code=1,
+                    code=2,
                 )
+                alone = self.run_program(program(name))
+                self.assert_one_clear_sentence(alone, f"{name}: [cluster] DMLC_ROLE is not set", code=2)
 
 
 class Tools(ProgramTest):

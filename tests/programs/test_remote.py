@@ -118,9 +118,11 @@ class Training(RemoteTest):
         copy.write_bytes(server.objects[name])
         self.assertEqual(tensors_of(copy)[1]["epoch"], "1")
         for place in (f"s3://{name}", "s3://out/a folder/run+1"):
+            before = server.bytes
             ended = self.run_program(program("mnist"), "--network", "mlp", "--evaluate", place,
                                      "--test", "s3://set/test.manifest")  # fmt: skip
             self.assertEqual(ended.code, 0, ended)
+            self.assertLess(server.bytes - before, 1.5 * len(server.objects[name]), "the checkpoint is fetched once")
             self.assertEqual(ended.result["test_accuracy"], here["test_accuracy"])
         resumed = self.train("s3://set", "--seed", 5, "--checkpoint", "s3://out/a folder/run+1", "--epochs", 2)
         self.assertEqual(resumed["epochs"], 2)

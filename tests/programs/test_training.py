@@ -48,6 +48,28 @@ class Images(ProgramTest):
                            "--augment_test", "resize(short=26);center_crop(size=24)")  # fmt: skip
         self.assertGreaterEqual(ended.result["test_accuracy"], 0)
 
+    def test_images_are_seen_as_in_training(self):
+        """By the steps for test images, and the numbers of normalize."""
+        train = self.pack(40)
+        images = ("--network", "lenet", "--test", train)
+        resumed = ("--train", train, "--epochs", 1, "--lr", 0.001, "--checkpoint", "ck")
+        steps = ("--augment", "center_crop(size=24);normalize(scale=0.004)")
+        test_steps = ("--augment_test", "resize(short=26); center_crop(size=24)")
+        self.train(*images, *resumed, *steps, *test_steps)
+        # Steps are compared, not their text; those of the training may hold others than normalize.
+        self.train(*images, "--evaluate", "ck", "--augment", "flip;random_crop(size=24);normalize(scale=0.004)",
+                   "--augment_test", "resize(short=26);center_crop(size=24)")  # fmt: skip
+        for wrong, words in (
+            ((*steps, "--augment_test", "center_crop(size=24)"),
+             "with --augment_test=resize(short=26);center_crop(size=24), this run has center_crop(size=24): give the"),
+            (("--augment", "center_crop(size=24);normalize(scale=0.005)", *test_steps),
+             "with scale=0.004, this run has 0.005: give the step normalize the same"),
+        ):  # fmt: skip
+            for run in (("--evaluate", "ck"), resumed):
+                with self.subTest(words, run=run[0]):
+                    ended = self.run_program(program("image_classification"), *images, *run, *wrong)
+                    self.assert_one_clear_sentence(ended, "was trained " + words, code=2)
+
     def test_learns_and_resumes(self):
         """In two runs as in one; a network with batch norm, its statistics in the checkpoint."""
         train = self.pack(400)
@@ -323,6 +345,16 @@ class Sparse(ProgramTest):
                 self.assertEqual(tensors_of(self.folder / "ck" / "checkpoint.safetensors"), before)
                 shutil.rmtree(self.folder / "ck")
 
+    def test_other_features_are_not_evaluated(self):
+        first = self.run_program(program("sparse_linear"), *self.data, "--epochs", 1, "--checkpoint", "ck")
+        self.assertEqual(first.code, 0, first)
+        evaluate = (program("sparse_linear"), *self.data[2:], "--evaluate", "ck", "--features")
+        self.assertEqual(self.run_program(*evaluate, 45).result["test_auc"], first.result["test_auc"])
+        self.assert_one_clear_sentence(
+            self.run_program(*evaluate, 50), "'ck' was trained with --features=45, this run has 50: give the same",
+            code=2,
+        )  # fmt: skip
+
     def test_refusals(self):
         bad = self.folder / "bad"
         bad.write_text("1 0:1\n")
@@ -342,6 +374,8 @@ class Sparse(ProgramTest):
             ("--train", empty): (2, "empty' holds no examples"),
             (*self.data[:2], "--test", empty): (2, "empty' holds no examples"),
             (*self.data[:2], "--test", positive): (2, "positive' holds examples of one class only"),
+            (*self.data, "--checkpoint", bad / "ck"): (2, "--checkpoint: cannot write into the folder"),
+            ("--train", self.folder): (2, "--train: '", "' is a folder, expected a file"),
             ("--evaluate", "nowhere"): (2, "--evaluate needs --test"),
             (*self.data[2:], "--evaluate", "nowhere"): (2, "--evaluate: cannot open nowhere", "No such file"),
         }
@@ -403,6 +437,7 @@ class Rows(ProgramTest):
         before = (self.folder / "ck" / "checkpoint.safetensors").read_bytes()
         ended = self.run_program(program("mlp"), *flags, 3, "--lr", 1e30)
         self.assert_one_clear_sentence(ended, "the loss of step", "choose another on_nan (warn, stop", code=1)
+        self.assertEqual(ended.err.count("the loss of step"), 1, ended)
         self.assertEqual((self.folder / "ck" / "checkpoint.safetensors").read_bytes(), before)
 
     def test_a_dynamic_balance_counts_every_record(self):
@@ -528,7 +563,7 @@ class Characters(ProgramTest):
             ("--text", "nowhere"): (2, "--text: cannot open nowhere", "No such file"),
             ("--text", zipped): (1, "is compressed by gzip; unpack it with gunzip first"),
             ("--text", self.folder): (2, "is a folder, expected a file"),
-            ("--text", empty): (1, "empty' is empty or cannot be read"),
+            ("--text", empty): (2, "empty' has 0 characters, too few to train on"),
             ("--text", self.text, "--window", -5): (2, "--window has no effect with --text: leave it out"),
             ("--text", self.text, "--context", 20000): (2, "too few to train on"),
             ("--text", self.text, "--held_out", 1): (2, "--held_out is 1"),

@@ -83,7 +83,8 @@ struct GlobalAveragePool : Module {
 struct BatchNormOptions {
   double momentum = 0.9, epsilon = 1e-5;  // as in batch_norm.h
 };
-// Batch normalisation of x (n, channels, ...) with a trained scale and shift (batch_norm()).
+// Batch normalisation of x (n, channels, ...) with a trained scale and shift (batch_norm()). Where a training step has
+// one value per channel, the result is the shift; the log says so once.
 struct BatchNorm : Module {
   explicit BatchNorm(const BatchNormOptions& options = {});
 };

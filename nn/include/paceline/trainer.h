@@ -104,8 +104,8 @@ struct TrainerReport {
 std::ostream& operator<<(std::ostream& out, const TrainerReport& report);
 
 // Trains a network. One thread uses it. "Collective": every live worker calls the function. In a job of several
-// workers, call collective functions between epochs: within one, a worker may have a batch more than another, and a
-// call that only some workers make never ends.
+// workers, call collective functions between epochs: within one, a worker may have a batch more than another. A call
+// that waits for a worker at the end of its epoch throws InvalidArgument.
 //
 // The weight of an Embedding with sparse_grad is a row-sparse table of the store (row_tables.h), named as the
 // parameter. A step pulls the rows that its batch names when the layer is reached, and pushes their gradients, so its
@@ -199,8 +199,8 @@ class Trainer::Epoch {
   Iterator begin() { return Iterator(*this); }
   End end() const { return {}; }
   // Waits for the steps of a loop that was left early. epoch() stays, and a later epoch_of() goes on behind them.
-  // Where one of the steps failed, the next call of the Trainer throws. An exception that leaves the loop drops what
-  // was accumulated.
+  // Where one of the steps failed, the next call of the Trainer throws; without such a call, the log says it when the
+  // Trainer ends. An exception that leaves the loop drops what was accumulated.
   ~Epoch();
   Epoch(const Epoch&) = delete;
   Epoch& operator=(const Epoch&) = delete;

@@ -4,6 +4,8 @@
 // URL that names no object throws InvalidArgument. NotAvailable is thrown where libcurl is missing. Neither credentials
 // nor the query of a URL appear in a message. Thread-safe.
 
+#include <paceline/remote_path.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,12 +15,10 @@
 
 namespace paceline::detail {
 
-// Is it a URL that the functions below take? A path without a scheme is one of the file system. Throws InvalidArgument
-// for any other scheme: gs://, file://, S3://.
-bool is_remote(std::string_view path);
+using paceline::is_remote;
 
-// The path as messages show it: a URL without user, password and query.
-std::string shown(const std::string& path);
+// The name under which other modules call redacted().
+inline std::string shown(const std::string& path) { return redacted(path); }
 
 // Does `path` exist? It may be a URL of a file, or a file or folder of this host.
 bool exists(const std::string& path);
@@ -51,7 +51,6 @@ int download_unnamed(const std::string& url);
 struct FileStart {
   std::string bytes;
   std::optional<std::uint64_t> size;
-  std::string tag;  // differs where a remote file's contents do; empty where the server names none
 };
 std::optional<FileStart> read_start(const std::string& path, std::size_t count);
 
