@@ -6,49 +6,23 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "examine.h"
+#include "said_by.h"
 #include "work_progress.h"
 
 namespace paceline {
 namespace {
 
-// What the manifests among the sources say that records cannot: the decoder and its labels, the columns, the names of
-// the classes, and the order. Throws InvalidArgument where they contradict each other.
-Manifest said_by(const std::vector<std::string>& sources) {
-  Manifest manifest;
-  std::string first, without;  // the first source with a manifest, and a source without one
-  std::optional<std::uint32_t> columns;
-  bool all_say_columns = true;  // else the manifest would vouch for what nobody knows
-  for (const std::string& source : sources) {
-    if (record_files(source) == std::vector{source}) {
-      without = source;
-      continue;
-    }
-    const Manifest of_source = Manifest::load(source);
-    if (first.empty()) {
-      first = source;
-      manifest.decoder = of_source.decoder;
-      manifest.class_labels = of_source.class_labels;
-    }
-    require(of_source.decoder == manifest.decoder, source, " holds other records than ", first,
-            ": their decoders differ");
-    require(manifest.decoder.name.empty() || of_source.class_labels == manifest.class_labels, source,
-            " holds other labels than ", first, ": only one of them has class numbers");
-    if (!columns) columns = of_source.columns_crc32c;
-    all_say_columns = all_say_columns && of_source.columns_crc32c.has_value();
-    require(!of_source.columns_crc32c || of_source.columns_crc32c == columns, source,
-            " has other columns or categories than the sources before it; convert it with `to_rec --schema` and the "
-            ".schema.json of one of them");
-    if (manifest.labels.empty()) manifest.labels = of_source.labels;
-    require(of_source.labels.empty() || of_source.labels == manifest.labels, source,
-            " names other classes than the sources before it");
-    if (sources.size() == 1) manifest.shuffle_seed = of_source.shuffle_seed;
-  }
-  require(manifest.decoder.name.empty() || without.empty(), without, " has no manifest that says how to decode it, as ",
-          first, " has; add it to that data set with `rec append`");
-  if (all_say_columns && without.empty()) manifest.columns_crc32c = columns;
-  return manifest;
+// What the manifests among the sources say. Throws InvalidArgument where they contradict each other, or some records
+// could not be decoded.
+Manifest agreed_by(const std::vector<std::string>& sources) {
+  io::SaidBy said = io::said_by(sources);
+  require(said.manifest.decoder.name.empty() || said.without.empty(), said.without,
+          " has no manifest that says how to decode it, as ", said.first,
+          " has; add it to that data set with `rec append`");
+  return std::move(said.manifest);
 }
 
 // Adds to the manifest what the records say themselves.
@@ -144,7 +118,7 @@ void repair_file(const std::string& path, DatasetWriter& writer, int shard, Repa
 
 Manifest copy_records(const std::vector<std::string>& sources, const std::string& prefix, int shards,
                       const RecordWork& work) {
-  Manifest manifest = said_by(sources);
+  Manifest manifest = agreed_by(sources);
   const bool same_records = sources.size() == 1 && record_files(sources[0]) != sources;
   if (same_records) manifest.statistics = Manifest::load(sources[0]).statistics;
   const Records records(sources);
@@ -174,7 +148,7 @@ Manifest copy_records(const std::vector<std::string>& sources, const std::string
 
 RepairReport repair_records(const std::string& source, const std::string& prefix, const RecordWork& work) {
   const std::vector<std::string> files = record_files(source);
-  Manifest manifest = said_by({source});
+  Manifest manifest = agreed_by({source});
   DatasetWriter writer(prefix, static_cast<int>(files.size()));
   std::vector<RepairReport> reports(files.size());
   std::vector<RecordStatistics> parts(files.size());

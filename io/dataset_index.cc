@@ -3,15 +3,19 @@
 #include <paceline/crc32c.h>
 #include <paceline/decoder.h>
 #include <paceline/detail/in_parallel.h>
+#include <paceline/detail/remote.h>
 #include <paceline/error.h>
+#include <paceline/log.h>
 
 #include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "examine.h"
 #include "file.h"
+#include "said_by.h"
 #include "work_progress.h"
 
 namespace paceline {
@@ -24,7 +28,10 @@ fs::path plain(const fs::path& path) { return fs::absolute(path).lexically_norma
 std::vector<io::Examined> examine_all(const std::vector<std::string>& files, const RecordWork& work) {
   require(!files.empty(), "no record files were given");
   std::set<fs::path> once;
-  for (const std::string& file : files) require(once.insert(plain(file)).second, file, " was given twice");
+  for (const std::string& file : files) {
+    require(!detail::is_remote(file), detail::shown(file), " is on another host, and a manifest names files beside it");
+    require(once.insert(plain(file)).second, file, " was given twice");
+  }
   std::vector<io::Examined> found(files.size());
   detail::in_parallel(files.size(), work.threads, [&](std::size_t i) {
     found[i] = io::examine(files[i], work);
@@ -153,14 +160,20 @@ Manifest index_records(const std::vector<std::string>& record_files, const std::
   return manifest;
 }
 
-Manifest append_records(const std::string& manifest_path, const std::vector<std::string>& record_files,
+Manifest append_records(const std::string& manifest_path, const std::vector<std::string>& sources,
                         const RecordWork& work) {
   Manifest manifest = Manifest::load(manifest_path);
+  std::vector<std::string> all{manifest_path}, added;
+  for (const std::string& source : sources) {
+    all.push_back(source);
+    for (const std::string& file : record_files(source)) added.push_back(file);
+  }
   for (const Shard& shard : manifest.shards) {
-    for (const std::string& file : record_files)
+    for (const std::string& file : added)
       require(plain(manifest.path_of(shard)) != plain(file), manifest_path, " names ", file, " already");
   }
-  const std::vector<io::Examined> files = examine_all(record_files, work);
+  const auto columns = std::exchange(manifest.columns_crc32c, io::said_by(all).manifest.columns_crc32c);
+  const std::vector<io::Examined> files = examine_all(added, work);
   const RecordStatistics statistics = together(files);
   Manifest more;
   statistics.describe(more);
@@ -172,6 +185,10 @@ Manifest append_records(const std::string& manifest_path, const std::vector<std:
           " names ", manifest.labels.size(), " classes");
   for (const io::Examined& file : files) manifest.shards.push_back(complete(file, manifest_path));
   manifest.save(manifest_path);
+  if (columns && !manifest.columns_crc32c)
+    LOG(WARNING) << manifest_path
+                 << " keeps no checksum of its columns, because record files do not say theirs; append "
+                 << "the manifest of these records instead";
   return manifest;
 }
 

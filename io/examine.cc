@@ -16,10 +16,6 @@ namespace {
 constexpr std::size_t kMostLabels = 1000;
 constexpr float kMostClasses = 16777216.0f;  // from here on a float does not hold every number
 
-const char* name_of(ImageEncoding encoding) {
-  return encoding == ImageEncoding::kJpeg ? "jpg" : encoding == ImageEncoding::kPng ? "png" : "raw";
-}
-
 void count_label(std::map<float, std::int64_t>& labels, float label, std::int64_t records) {
   if (std::isnan(label) || (labels.size() >= kMostLabels && !labels.contains(label))) return;
   labels[label] += records;

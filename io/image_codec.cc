@@ -226,6 +226,10 @@ ImageEncoding parse_image_encoding(std::string_view name) {
   throw InvalidArgument(str("unknown image encoding '", name, "'; known: raw png jpg"));
 }
 
+const char* name_of(ImageEncoding encoding) {
+  return encoding == ImageEncoding::kJpeg ? "jpg" : encoding == ImageEncoding::kPng ? "png" : "raw";
+}
+
 ImageCodec::ImageCodec() : state_(std::make_unique<State>()) {}
 ImageCodec::~ImageCodec() = default;
 

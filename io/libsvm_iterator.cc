@@ -60,7 +60,7 @@ class SparseRowStore::Maker final : public io::BatchMaker {
         if (store_.options_.class_labels) io::class_number(row.label, 0);
       } catch (const Corrupt& error) {
         if (store_.options_.on_damage == OnDamage::kFail)
-          throw Corrupt(store_.file_->place_text(offset) + error.what());
+          throw Corrupt(str(store_.file_->place_text(offset), ": ", error.what()));
         store_.damage_.add({store_.file_->path(), offset, numbers[place], error.what()});
         columns_.resize(row.begin);
         values_.resize(row.begin);

@@ -1,33 +1,46 @@
 #pragma once
 // Where the rows of a text file are.
 
+#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "file.h"
+#include "text_file.h"
 
 namespace paceline::io {
 
-// Which lines are rows. An empty line is none.
+// How text is cut into rows. A row is a line, but for two exceptions: an empty line is no row, and a row of fields goes
+// on behind ends of lines that are between quotes. As in RFC 4180, quotes enclose whole fields: one that does not begin
+// a field is text, and two within quotes stand for one.
 struct RowFormat {
-  char quote = 0;    // text between two of these may hold ends of lines; 0: nothing is quoted
+  char quote = 0;        // around fields; 0: nothing is quoted, as in plain text
+  char delimiter = ',';  // between fields, where something is quoted
   char comment = 0;  // a line whose first word begins with it is no row, nor is one of blanks alone; 0: there is none
 
   // Does a row begin at the front of `text`, where a line begins?
   bool begins_row(std::string_view text) const;
-  // The length of the row at the front of `text`, without its end of line.
-  std::size_t row_length(std::string_view text) const;
+  // Where the first end of a line in `text` is that is not between quotes; text.size() where there is none. `inside`:
+  // does `text` begin between quotes? Else it begins a line. It becomes whether the place that is returned is between
+  // quotes.
+  std::size_t line_end(std::string_view text, bool& inside) const;
+  // Calls body(place in `text`, row) for the rows of `text`, which begins a line, until body returns false. Rows come
+  // without their ends of lines.
+  template <class Body>
+  void each_row(std::string_view text, const Body& body) const;
 };
 
-// Keeps where every 16th row begins: a quarter of a byte of memory for each row, and 50 bytes for each 4 MiB of text.
+// Where the text of a file begins: behind a byte order mark of UTF-8. Throws Corrupt where it is in UTF-16.
+std::uint64_t begin_of_text(const TextFile& file);
+
+// Keeps where some rows begin, about one in each KiB of text and every 16th at least. So it takes a quarter of a byte
+// of memory for each row, or less than a hundredth of the text where that is more.
 class RowIndex {
  public:
   // Reads the file once, in pieces of 4 MiB that `threads` threads take in turn. Throws IoError, and Corrupt where the
   // file is no text, or ends between quotes. `file` must outlive the index.
-  RowIndex(const InputFile& file, RowFormat format, int threads);
+  RowIndex(const TextFile& file, RowFormat format, int threads);
 
   std::int64_t rows() const { return rows_; }
   const RowFormat& format() const { return format_; }
@@ -40,32 +53,51 @@ class RowIndex {
   // The span that holds a row: at most 16 rows, and the lines behind them that are none.
   Span span_of(std::int64_t row) const;
 
-  // The number, from 1, of the line at `offset`. Reads the file from its beginning: for errors.
+  // The number, from 1, of the line at `offset`, where a row begins. Reads up to 4 MiB of the file.
   std::int64_t line_at(std::uint64_t offset) const;
 
  private:
-  static constexpr std::int64_t kStride = 16;
-  // Every kStride-th of the rows that begin in a piece of the file, as distances from the piece.
-  struct Starts {
-    std::int64_t rows = 0;
-    std::vector<std::uint32_t> every;
+  // The rows that begin in a piece of the file.
+  struct Rows {
+    std::int64_t count = 0;
+    std::int64_t stride = 1;            // from one in `starts` to the next
+    std::vector<std::uint32_t> starts;  // distances from the piece's begin
+    std::uint32_t last = 0;             // that of the last row
+    bool inside = false;                // is the piece's end between quotes?
   };
+  // From behind the first end of a line in 4 MiB of the file to the first one behind these.
   struct Piece {
     std::uint64_t begin = 0;
-    std::int64_t first = 0;  // row
-    Starts starts;
-    std::optional<Starts> inside;  // until it is known: the same if the piece begins between quotes
-    bool odd = false;              // number of quotes
+    std::int64_t lines = 0;  // 0: it has no text
+    std::int64_t row = 0;    // the first
+    std::int64_t line = 0;   // the first, from 1
+    Rows rows;
+    Rows rows_inside;  // until it is known: those if the piece begins between quotes
   };
   Piece scan(std::uint64_t begin, std::uint64_t end) const;
-  void add(Starts& starts, std::string_view text, std::size_t line) const;
-  [[noreturn]] void throw_open_quote() const;
 
-  const InputFile& file_;
+  static Rows rows_of(std::string_view text, const RowFormat& format, bool inside);
+
+  const TextFile& file_;
   const RowFormat format_;
-  std::uint64_t text_begin_ = 0;  // behind a byte order mark
+  const std::uint64_t text_begin_;
   std::int64_t rows_ = 0;
   std::vector<Piece> pieces_;  // that hold the beginning of a row
 };
+
+template <class Body>
+void RowFormat::each_row(std::string_view text, const Body& body) const {
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const std::string_view rest = text.substr(at);
+    bool inside = false;
+    const std::size_t end = line_end(rest, inside);
+    if (begins_row(rest)) {
+      std::string_view row = rest.substr(0, end);
+      if (row.ends_with('\r')) row.remove_suffix(1);
+      if (!body(at, row)) return;
+    }
+    at += end;
+  }
+}
 
 }  // namespace paceline::io

@@ -13,47 +13,51 @@ namespace paceline::io {
 namespace {
 
 constexpr std::uint64_t kMostTogether = 1 << 20;  // bytes
+constexpr std::uint64_t kLongest = 1 << 29;       // bytes, of a row as of a record
 
 }  // namespace
 
-RowFile::RowFile(const std::string& path, RowFormat format, bool header, int threads)
-    : file_(path), index_(file_, format, threads ? threads : core_budget()), header_(header) {}
+RowFile::RowFile(const std::string& path, RowFormat format, bool header, int threads, TextFile::Memory memory)
+    : file_(path, memory), index_(file_, format, threads ? threads : core_budget()), header_(header) {}
 
 std::string RowFile::first_row() const {
-  if (index_.rows() == 0) return "";
-  const RowIndex::Span span = index_.span_of(0);
-  std::string text;
-  load(span, text);
-  return text.substr(0, index_.format().row_length(text));
+  std::string first, buffer;
+  if (index_.rows() == 0) return first;
+  index_.format().each_row(load(index_.span_of(0), buffer), [&](std::size_t, std::string_view row) {
+    first = row;
+    return false;
+  });
+  return first;
 }
-
-std::string RowFile::place_text(std::uint64_t offset) const { return str(path(), ":", index_.line_at(offset), ": "); }
 
 std::vector<RowFile::Wanted> RowFile::in_order(std::span<const std::int64_t> numbers) const {
   std::vector<Wanted> wanted;
   wanted.reserve(numbers.size());
-  for (std::size_t i = 0; i < numbers.size(); ++i) wanted.push_back({numbers[i] + header_, i});
-  std::sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) { return a.row < b.row; });
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const std::int64_t row = numbers[i] + header_;
+    wanted.push_back({row, i, index_.span_of(row)});
+  }
+  std::ranges::sort(wanted, {}, &Wanted::row);
   return wanted;
 }
 
-RowIndex::Span RowFile::span_from(const std::vector<Wanted>& wanted, std::size_t first, std::size_t& end) const {
-  RowIndex::Span span = index_.span_of(wanted[first].row);
-  RowIndex::Span last = span;
+RowIndex::Span RowFile::span_from(const std::vector<Wanted>& wanted, std::size_t first, std::size_t& end) {
+  RowIndex::Span span = wanted[first].span;
   for (end = first + 1; end < wanted.size(); ++end) {
-    const RowIndex::Span next = index_.span_of(wanted[end].row);
-    if (next.begin == last.begin) continue;
-    if (next.begin != last.end || next.end - span.begin > kMostTogether) break;
-    last = next;
+    const RowIndex::Span& next = wanted[end].span;
+    if (next.end == span.end) continue;
+    if (next.begin != span.end || next.end - span.begin > kMostTogether) break;
+    span.end = next.end;
   }
-  span.end = last.end;
   return span;
 }
 
-void RowFile::load(const RowIndex::Span& span, std::string& text) const {
+std::string_view RowFile::load(const RowIndex::Span& span, std::string& buffer) const {
   const StageScope stage(Stage::kRead);
-  text.resize(static_cast<std::size_t>(span.end - span.begin));
-  if (file_.read_at(span.begin, text.data(), text.size()) != text.size()) throw_changed();
+  if (span.end - span.begin >= kLongest)
+    throw Corrupt(str(place_text(span.begin), ": the rows from here on have ", span.end - span.begin,
+                      " bytes, expected fewer than ", kLongest, "; a quote may not be closed"));
+  return file_.read(span.begin, static_cast<std::size_t>(span.end - span.begin), buffer);
 }
 
 void RowFile::throw_changed() const {
@@ -86,7 +90,8 @@ class RowStore::Maker final : public BatchMaker {
       try {
         decoder_->decode(text, epoch.seed(positions[place]), to_);
       } catch (const Corrupt& error) {
-        if (store_.on_damage_ == OnDamage::kFail) throw Corrupt(store_.file_->place_text(offset) + error.what());
+        if (store_.on_damage_ == OnDamage::kFail)
+          throw Corrupt(str(store_.file_->place_text(offset), ": ", error.what()));
         store_.damage_.add({store_.file_->path(), offset, rows[place], error.what()});
         bad.push_back(place);
       }

@@ -23,38 +23,41 @@ namespace paceline::io {
 
 class RowFile {
  public:
-  // Indexes the file. `header`: its first row is none of the rows here.
-  RowFile(const std::string& path, RowFormat format, bool header, int threads);
+  // Indexes the file with so many threads; 0: the cores of the budget. `header`: its first row is none of the rows
+  // here.
+  RowFile(const std::string& path, RowFormat format, bool header, int threads,
+          TextFile::Memory memory = TextFile::Memory::kSmall);
 
   const std::string& path() const { return file_.path(); }
-  std::int64_t rows() const { return index_.rows() - header_; }
+  std::int64_t rows() const { return std::max<std::int64_t>(0, index_.rows() - header_); }
   // The first row of the file, the header among them; empty where there is none.
   std::string first_row() const;
 
   // Calls body(place, offset, text) for the row of each of `numbers`, where `place` is the place of the number in
-  // `numbers` and `offset` the text's in the file. Rows come in the order of the file; near ones are read together, up
-  // to 1 MiB. Returns the bytes that were read. Thread-safe.
+  // `numbers` and `offset` the text's in the file. No number may come twice. Rows come in the order of the file; near
+  // ones are read together, up to 1 MiB. Returns the bytes that were read. Thread-safe.
   template <class Body>
   std::uint64_t read(std::span<const std::int64_t> numbers, const Body& body) const;
 
   // Changes with the number of rows or bytes.
   std::string identity() const { return str(index_.rows(), "-", file_.size()); }
 
-  // "train.csv:17: "
-  std::string place_text(std::uint64_t offset) const;
+  // "train.csv:17", where a row begins at `offset`.
+  std::string place_text(std::uint64_t offset) const { return str(path(), ":", index_.line_at(offset)); }
 
  private:
   struct Wanted {
     std::int64_t row;  // of the index
     std::size_t place;
+    RowIndex::Span span;
   };
   std::vector<Wanted> in_order(std::span<const std::int64_t> numbers) const;
   // The span of rows from wanted[first] on, and behind the last that is in it.
-  RowIndex::Span span_from(const std::vector<Wanted>& wanted, std::size_t first, std::size_t& end) const;
-  void load(const RowIndex::Span& span, std::string& text) const;
+  static RowIndex::Span span_from(const std::vector<Wanted>& wanted, std::size_t first, std::size_t& end);
+  std::string_view load(const RowIndex::Span& span, std::string& buffer) const;
   [[noreturn]] void throw_changed() const;
 
-  const InputFile file_;
+  const TextFile file_;
   const RowIndex index_;
   const bool header_;
 };
@@ -63,25 +66,21 @@ template <class Body>
 std::uint64_t RowFile::read(std::span<const std::int64_t> numbers, const Body& body) const {
   const std::vector<Wanted> wanted = in_order(numbers);
   std::uint64_t bytes = 0;
-  std::string text;
+  std::string buffer;
   for (std::size_t next = 0; next < wanted.size();) {
     std::size_t end = next;
     const RowIndex::Span span = span_from(wanted, next, end);
-    load(span, text);
+    const std::string_view text = load(span, buffer);
     bytes += text.size();
-    std::string_view rest = text;
-    for (std::int64_t row = span.row; next < end;) {
-      if (rest.empty()) throw_changed();
-      if (index_.format().begins_row(rest)) {
-        const std::size_t length = index_.format().row_length(rest);
-        if (row++ == wanted[next].row) {
-          body(wanted[next].place, span.begin + (text.size() - rest.size()), rest.substr(0, length));
-          ++next;
-        }
-        rest.remove_prefix(length);
+    std::int64_t row = span.row;
+    index_.format().each_row(text, [&](std::size_t at, std::string_view found) {
+      if (row++ == wanted[next].row) {
+        body(wanted[next].place, span.begin + at, found);
+        ++next;
       }
-      rest.remove_prefix(std::min(rest.find('\n'), rest.size() - 1) + 1);
-    }
+      return next < end;
+    });
+    if (next < end) throw_changed();
   }
   return bytes;
 }

@@ -8,10 +8,13 @@
 #include <paceline/manifest.h>
 
 #include <map>
+#include <memory>
+#include <optional>
 
 #include "class_label.h"
 #include "epoch_order.h"
 #include "mixture.h"
+#include "remote/fetch_shard.h"
 
 namespace paceline {
 
@@ -28,14 +31,19 @@ void visit_records(const std::string& manifest,
                    const std::function<void(std::int64_t number, std::string_view record)>& visit, int threads) {
   const Manifest data = Manifest::load(manifest);
   const std::vector<std::int64_t> starts = io::starts_of(data);
+  std::optional<io::ShardCache> cache;
+  if (detail::is_remote(data.folder)) cache.emplace(detail::CacheSettings::from_environment());
   detail::in_parallel(data.shards.size(), threads, [&](std::size_t shard) {
-    const RecordFile file(data.path_of(data.shards[shard]));
-    if (file.size() != data.shards[shard].records)
-      throw Corrupt(str(file.path(), " has ", file.size(), " records, the manifest ", detail::shown(manifest), " says ",
-                        data.shards[shard].records));
+    io::CachedShard cached;
+    if (cache) cached = io::open_in_cache(*cache, data, detail::shown(manifest), data.shards[shard], OnDamage::kFail);
+    // A shard that has no room there is read in a copy without a name.
+    const auto file = cached.file ? cached.file : std::make_shared<const RecordFile>(data.path_of(data.shards[shard]));
+    if (file->size() != data.shards[shard].records)
+      throw Corrupt(str(file->path(), " has ", file->size(), " records, the manifest ", detail::shown(manifest),
+                        " says ", data.shards[shard].records));
     std::string record;
-    for (std::int64_t place = 0; place < file.size(); ++place) {
-      file.read(place, record);
+    for (std::int64_t place = 0; place < file->size(); ++place) {
+      file->read(place, record);
       visit(starts[shard] + place, record);
     }
   });

@@ -34,7 +34,7 @@ constexpr char kUsage[] =
     "  stats SOURCE...             counts records, labels, sizes and encodings\n"
     "  index FILE.rec...           writes .idx and .crc where they are missing, and a manifest; changes no record\n"
     "  lines PREFIX TEXT...        packs each line of text files as a record, into --shards files\n"
-    "  append SET.manifest FILE.rec...  adds files to a data set, as further shards\n"
+    "  append SET.manifest SOURCE...  adds record files to a data set, as further shards\n"
     "  split PREFIX SOURCE         copies the records into a data set of --shards files\n"
     "  merge PREFIX SOURCE...      copies the records of all sources into a data set\n"
     "  extract FOLDER SOURCE       writes each image into a file, and a list that im2rec reads\n"
@@ -234,9 +234,9 @@ int index(const std::vector<std::string>& files) {
 }
 
 int append(const std::vector<std::string>& arguments) {
-  const std::vector<std::string> files(arguments.begin() + 1, arguments.end());
-  Work work(files);
-  const Manifest manifest = append_records(arguments[0], files, work());
+  const std::vector<std::string> sources(arguments.begin() + 1, arguments.end());
+  Work work(sources);
+  const Manifest manifest = append_records(arguments[0], sources, work());
   std::printf("%s: %" PRId64 " records in %zu files\n", arguments[0].c_str(), manifest.records(),
               manifest.shards.size());
   return 0;

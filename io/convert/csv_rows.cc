@@ -21,24 +21,22 @@ std::string_view trimmed(std::string_view word) {
   return word.substr(0, word.find_last_not_of(kBlank) + 1);
 }
 
-LineRules rules_of(const CsvSourceOptions& options, bool skips_header) {
-  return {.quote = options.delimiter == '\t' ? '\0' : '"',
-          .delimiter = options.delimiter,
-          .skip = skips_header ? std::size_t{1} : 0};
+RowFormat format_of(const CsvSourceOptions& options) {
+  return {.quote = options.delimiter == '\t' ? '\0' : '"', .delimiter = options.delimiter};
 }
 
-void split_line(std::string_view line, const LineRules& rules, std::vector<std::string>& words) {
+void split_row(std::string_view row, const RowFormat& format, std::vector<std::string>& words) {
   words.clear();
-  for (FieldReader fields(line, rules.delimiter, rules.quote); fields.more();)
+  for (FieldReader fields(row, format.delimiter, format.quote); fields.more();)
     words.emplace_back(trimmed(fields.next()));
 }
 
-// The words of the first line of a file; none where the file has no lines.
-std::vector<std::string> first_words(const std::string& file, const LineRules& rules) {
-  const std::vector<std::string> lines = first_lines(file, rules, 1);
+// The words of the first row of a file; none where the file has no rows.
+std::vector<std::string> first_words(const std::string& file, const RowFormat& format) {
+  const std::vector<std::string> rows = first_rows(file, format, 1);
   std::vector<std::string> words;
   try {
-    if (!lines.empty()) split_line(lines[0], rules, words);
+    if (!rows.empty()) split_row(rows[0], format, words);
   } catch (const Corrupt& error) {
     throw Corrupt(str("the first line of ", file, ' ', error.what()));
   }
@@ -51,15 +49,15 @@ bool is_number(const std::string& word) {
 }
 
 // Throws InvalidArgument where the first line, which holds a number or a word twice, may be a header all the same.
-void refuse_doubtful(const std::vector<std::string>& first, const std::string& file, const LineRules& rules,
+void refuse_doubtful(const std::vector<std::string>& first, const std::string& file, const RowFormat& format,
                      const TableOptions& options) {
   const auto refuse = [&](const std::string& why) {
     throw InvalidArgument(str("the first line of ", file, " may be a header: ", why, "; say --header yes or no"));
   };
-  const std::vector<std::string> lines = first_lines(file, rules, 2);
+  const std::vector<std::string> rows = first_rows(file, format, 2);
   std::vector<std::string> second;
   try {
-    if (lines.size() > 1) split_line(lines[1], rules, second);
+    if (rows.size() > 1) split_row(rows[1], format, second);
   } catch (const Corrupt&) {
     second.clear();  // it counts as a bad row later
   }
@@ -82,11 +80,11 @@ struct Head {
 
 Head head_of(const std::vector<std::string>& files, const CsvSourceOptions& options) {
   require(!files.empty(), "no files were given");
-  const LineRules rules = rules_of(options, false);
+  const RowFormat format = format_of(options);
   Head head;
   std::string first_file;
   for (const std::string& file : files) {
-    std::vector<std::string> words = first_words(file, rules);
+    std::vector<std::string> words = first_words(file, format);
     if (words.empty()) continue;  // as a part that another program has left empty
     if (!first_file.empty()) {
       require(words == head.columns, "the header of ", file, " is not that of ", first_file);
@@ -99,7 +97,7 @@ Head head_of(const std::vector<std::string>& files, const CsvSourceOptions& opti
     head.is_header = options.header == CsvHeader::kYes || (options.header == CsvHeader::kAuto && !numbers && differ);
     require(differ || !head.is_header, "the header of ", file, " names two columns alike");
     if (head.is_header) continue;
-    if (options.header == CsvHeader::kAuto) refuse_doubtful(head.columns, file, rules, options.table);
+    if (options.header == CsvHeader::kAuto) refuse_doubtful(head.columns, file, format, options.table);
     for (std::size_t i = 0; i < head.columns.size(); ++i) head.columns[i] = std::to_string(i);
     break;
   }
@@ -113,21 +111,20 @@ class CsvRows final : public LineRows {
       : CsvRows(files, options, head_of(files, options)) {}
 
   void parse(std::string_view bytes, std::vector<std::string>& words) const override {
-    split_line(bytes, rules_, words);
+    split_row(bytes, format_, words);
     if (words.size() != columns_.size())
       throw Corrupt(str("it has ", words.size(), " columns, expected ", columns_.size()));
   }
-  std::string identity() const override {
-    return str("csv ", rules_.delimiter, rules_.skip, '\n', LineRows::identity());
-  }
+  std::string identity() const override { return str("csv ", format_.delimiter, header_, '\n', LineRows::identity()); }
 
  private:
   CsvRows(const std::vector<std::string>& files, const CsvSourceOptions& options, Head head)
-      : LineRows(files, rules_of(options, head.is_header)), rules_(rules_of(options, head.is_header)) {
+      : LineRows(files, format_of(options), head.is_header), format_(format_of(options)), header_(head.is_header) {
     columns_ = std::move(head.columns);
   }
 
-  const LineRules rules_;
+  const RowFormat format_;
+  const bool header_;
 };
 
 }  // namespace

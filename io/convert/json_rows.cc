@@ -50,7 +50,7 @@ bool natural_order(const std::string& a, const std::string& b) {
 
 class JsonRows final : public LineRows {
  public:
-  explicit JsonRows(const std::vector<std::string>& files) : LineRows(files, {}) {
+  explicit JsonRows(const std::vector<std::string>& files) : LineRows(files, {}, false) {
     std::map<std::string, int, bool (*)(const std::string&, const std::string&)> names(natural_order);
     constexpr std::size_t kMostColumns = 100'000;
     lines_.each([&](std::int64_t row, std::string_view bytes) {
@@ -59,8 +59,9 @@ class JsonRows final : public LineRows {
       } catch (const Corrupt&) {
         return;  // counts as bad later
       }
-      require(names.size() <= kMostColumns, "the objects up to ", lines_.place(row), " have more than ", kMostColumns,
-              " fields");
+      if (names.size() > kMostColumns)
+        throw InvalidArgument(
+            str("the objects up to ", lines_.place(row), " have more than ", kMostColumns, " fields"));
     });
     for (const auto& [name, unused] : names) {
       places_[name] = columns_.size();

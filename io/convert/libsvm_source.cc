@@ -9,8 +9,8 @@
 #include <map>
 #include <utility>
 
+#include "convert/lines.h"
 #include "convert/source.h"
-#include "convert/text_file.h"
 #include "libsvm_row.h"
 
 namespace paceline {
@@ -45,16 +45,13 @@ Row parse_row(std::string_view line, bool from_zero, std::int64_t features) {
 class LibsvmSource final : public RecordSource {
  public:
   LibsvmSource(const std::vector<std::string>& paths, const LibsvmSourceOptions& options)
-      : options_(options), lines_(paths, {}), identity_(identity_of(paths)) {
+      : options_(options), lines_(paths, {.comment = '#'}, false), identity_(identity_of(paths)) {
     constexpr std::size_t kMostClasses = 1000;
     std::map<float, std::int64_t> labels;
     bool whole = true;
     std::int64_t features = 0;
     std::string first_bad;
     lines_.each([&](std::int64_t number, std::string_view line) {
-      std::string_view word;
-      if (!Words(line).next(word)) return;  // blank, or a comment
-      rows_.push_back(number);
       try {
         const Row row = parse_row(line, options_.from_zero, options_.features);
         whole &= row.value == std::floor(row.value);
@@ -78,15 +75,13 @@ class LibsvmSource final : public RecordSource {
       if (classes_) numbers_.emplace(entry.first, static_cast<std::int64_t>(numbers_.size()));
   }
 
-  std::int64_t size() const override { return static_cast<std::int64_t>(rows_.size()); }
+  std::int64_t size() const override { return lines_.size(); }
   const char* unit() const override { return "rows"; }
-  std::string place(std::int64_t entry) const override { return lines_.place(line_of(entry)); }
+  std::string place(std::int64_t entry) const override { return lines_.place(entry); }
   std::vector<std::uint64_t> keys() const override {
     std::vector<std::uint64_t> keys;
     keys.reserve(static_cast<std::size_t>(size()));
-    lines_.each([&](std::int64_t line, std::string_view bytes) {
-      if (keys.size() < rows_.size() && rows_[keys.size()] == line) keys.push_back(stable_hash(bytes));
-    });
+    lines_.each([&](std::int64_t, std::string_view bytes) { keys.push_back(stable_hash(bytes)); });
     return keys;
   }
   std::unique_ptr<EntryEncoder> encoder(const std::function<void()>&) const override;
@@ -124,15 +119,12 @@ class LibsvmSource final : public RecordSource {
     record += row.features;
     record.erase(record.find_last_not_of(" \t\r") + 1);
   }
-  void read(std::int64_t entry, std::string& line) const { lines_.read(line_of(entry), line); }
+  void read(std::int64_t entry, std::string& line) const { lines_.read(entry, line); }
 
  private:
-  std::int64_t line_of(std::int64_t entry) const { return rows_[static_cast<std::size_t>(entry)]; }
-
   const LibsvmSourceOptions options_;
   const Lines lines_;
   const std::string identity_;
-  std::vector<std::int64_t> rows_;         // the lines that hold one
   std::map<float, std::int64_t> numbers_;  // of the classes, by label
   std::int64_t features_ = 0;
   bool classes_ = false;

@@ -6,16 +6,17 @@
 #include <string_view>
 #include <vector>
 
+#include "convert/lines.h"
 #include "convert/source.h"
 #include "convert/table.h"
-#include "convert/text_file.h"
 
 namespace paceline::io {
 
 class LineRows : public TableRows {
  public:
-  LineRows(const std::vector<std::string>& files, const LineRules& rules)
-      : lines_(files, rules), identity_(identity_of(files)) {}
+  // As Lines().
+  LineRows(const std::vector<std::string>& files, const RowFormat& format, bool header)
+      : lines_(files, format, header), identity_(identity_of(files)) {}
 
   std::int64_t size() const final { return lines_.size(); }
   const std::vector<std::string>& columns() const final { return columns_; }

@@ -90,10 +90,6 @@ class ImageSource final : public RecordSource {
 
   Manifest description() const override {
     Manifest manifest;
-    manifest.encoding = keep_ || options_.pass_through ? "mixed"
-                        : options_.encoding == "auto"  ? "png"
-                        : options_.encoding == "jpeg"  ? "jpg"
-                                                       : options_.encoding;
     manifest.labels = list_.classes;
     const auto [fewest, most] = std::minmax_element(
         list_.entries.begin(), list_.entries.end(),
@@ -149,16 +145,18 @@ class ImageEncoder final : public EntryEncoder {
     const ImageSourceOptions& options = source_.options();
     std::string bytes;
     Image image;
+    ImageHeader header;
     if (source_.bytes().plain()) {
       image = source_.bytes().pixels(i);
     } else {
       bytes = source_.bytes().read(i, wait_);
       if (options.pass_through) {
         if (bytes.empty()) throw Corrupt("the file is empty");
-        tally.add_image(size_in_header(bytes));
+        add_header(bytes, tally);
         return bytes;
       }
-      codec_.decode(bytes, image);
+      header = codec_.header(bytes);
+      codec_.decode_part({0, 0, header.height, header.width}, image);
     }
     const ImageSize before{image.height, image.width, image.channels};
     image = transform(std::move(image), options);
@@ -167,18 +165,19 @@ class ImageEncoder final : public EntryEncoder {
       codec_.decode(raw, image, options.channels);
     }
     const ImageSize size{image.height, image.width, image.channels};
-    tally.add_image(size);
+    const bool kept = source_.keeps() && size == before;
+    tally.add_image(size, name_of(kept ? header.encoding : source_.encoding()));
     count_pixels(image, tally);
-    return source_.keeps() && size == before ? bytes : codec_.encode(image, source_.encoding(), options.quality);
+    return kept ? bytes : codec_.encode(image, source_.encoding(), options.quality);
   }
 
-  // Zeros where it cannot be told.
-  ImageSize size_in_header(const std::string& bytes) {
+  // Without a header that can be read, nothing can be told.
+  void add_header(const std::string& bytes, Tally& tally) {
     try {
       const ImageHeader header = codec_.header(bytes);
-      return {header.height, header.width, header.channels};
+      tally.add_image({header.height, header.width, header.channels}, name_of(header.encoding));
     } catch (const Corrupt&) {
-      return {};
+      tally.add_image({}, "mixed");
     }
   }
 

@@ -61,8 +61,12 @@ Moments Moments::from_json(const Json& json) {
   return moments;
 }
 
-void Tally::add_image(const ImageSize& size) {
-  if (!image) image = size;
+void Tally::add_image(const ImageSize& size, const std::string& its_encoding) {
+  if (!image) {
+    image = size;
+    encoding = its_encoding;
+  }
+  if (encoding != its_encoding) encoding = "mixed";
   if (image->height != size.height) image->height = 0;
   if (image->width != size.width) image->width = 0;
   if (image->channels != size.channels) image->channels = 0;
@@ -72,7 +76,7 @@ void Tally::merge(const Tally& other) {
   for (std::size_t i = 0; i < other.numbers.size(); ++i) number(i).merge(other.numbers[i]);
   for (const auto& [number, count] : other.classes) classes[number] += count;
   lengths.merge(other.lengths);
-  if (other.image) add_image(*other.image);
+  if (other.image) add_image(*other.image, other.encoding);
   records += other.records;
 }
 
@@ -87,7 +91,9 @@ void Tally::describe(Manifest& manifest, const std::vector<std::string>& number_
     statistics.classes[place < manifest.labels.size() ? manifest.labels[place] : std::to_string(number)] += count;
   }
   statistics.lengths = lengths.statistics();
-  if (image) manifest.image = *image;
+  if (!image) return;
+  manifest.image = *image;
+  manifest.encoding = encoding;
 }
 
 Json Tally::to_json() const {
@@ -95,7 +101,9 @@ Json Tally::to_json() const {
   for (const Moments& moments : numbers) all.push_back(moments.to_json());
   for (const auto& [number, count] : classes) by_class.push_back({number, count});
   Json json = {{"numbers", all}, {"classes", by_class}, {"lengths", lengths.to_json()}, {"records", records}};
-  if (image) json["image"] = {image->height, image->width, image->channels};
+  if (!image) return json;
+  json["image"] = {image->height, image->width, image->channels};
+  json["encoding"] = encoding;
   return json;
 }
 
@@ -109,6 +117,7 @@ Tally Tally::from_json(const Json& json) {
   if (json.contains("image")) {
     const Json& size = json.at("image");
     tally.image = ImageSize{size.at(0).get<int>(), size.at(1).get<int>(), size.at(2).get<int>()};
+    tally.encoding = json.value("encoding", "mixed");  // an earlier release did not keep it
   }
   return tally;
 }

@@ -52,13 +52,14 @@ struct Tally {
   std::map<std::int64_t, std::int64_t> classes;  // entries by class number
   Moments lengths;
   std::optional<ImageSize> image;  // 0 where images differ
+  std::string encoding;            // of the images; "mixed" where it differs, or cannot be told
   std::int64_t records = 0;        // that were written
 
   Moments& number(std::size_t i) {
     if (numbers.size() <= i) numbers.resize(i + 1);
     return numbers[i];
   }
-  void add_image(const ImageSize& size);
+  void add_image(const ImageSize& size, const std::string& its_encoding);
   void merge(const Tally& other);
   // Into a manifest whose labels are known.
   void describe(Manifest& manifest, const std::vector<std::string>& number_names) const;

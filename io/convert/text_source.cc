@@ -11,8 +11,9 @@
 #include <utility>
 
 #include "convert/json_line.h"
+#include "convert/lines.h"
 #include "convert/source.h"
-#include "convert/text_file.h"
+#include "text_file.h"
 
 namespace paceline {
 namespace io {
@@ -36,7 +37,7 @@ class Windows final : public RecordSource {
         stride_(options.stride > 0 ? options.stride : options.window),
         identity_(identity_of(paths)) {
     for (const std::string& path : paths) {
-      files_.emplace_back(path);
+      files_.emplace_back(path, TextFile::Memory::kUnpacked);
       starts_.push_back(size_);
       // A window and the byte behind it; the last one may be shorter.
       const auto bytes = static_cast<std::int64_t>(files_.back().size());
@@ -64,8 +65,9 @@ class Windows final : public RecordSource {
   void read(std::int64_t entry, std::string& record) const {
     const TextFile& file = files_[file_of(entry)];
     const std::uint64_t begin = begin_of(entry);
-    file.read(begin, std::min(static_cast<std::size_t>(window_) + 1, static_cast<std::size_t>(file.size() - begin)),
-              record);
+    std::string buffer;
+    record = file.read(
+        begin, std::min(static_cast<std::size_t>(window_) + 1, static_cast<std::size_t>(file.size() - begin)), buffer);
   }
 
  private:
@@ -88,7 +90,7 @@ class Windows final : public RecordSource {
 class TextLines final : public RecordSource {
  public:
   TextLines(const std::vector<std::string>& paths, const TextSourceOptions& options)
-      : options_(options), lines_(paths, {}), identity_(identity_of(paths)) {}
+      : options_(options), lines_(paths, {}, false), identity_(identity_of(paths)) {}
 
   std::int64_t size() const override { return lines_.size(); }
   const char* unit() const override { return "lines"; }

@@ -116,7 +116,7 @@ std::optional<ShardCache::Held> ShardCache::take(const Wanted& shard, const Fill
     if (auto shared = FileLock::attempt(lock, FileLock::kShared); shared && is_whole(shard)) {
       // Else what removes old files could take the lock, without which the folder is none of the cache.
       for (const std::string& used : {folder, lock}) utimensat(AT_FDCWD, used.c_str(), nullptr, 0);
-      return Held{folder, std::move(*shared), fetched};
+      return Held{folder, std::move(*shared), fetched, bytes_of(folder)};
     }
     if (const auto alone = FileLock::attempt(lock, FileLock::kAlone); alone && !is_whole(shard)) {
       remove_what_is_left_of(shard.key);

@@ -41,7 +41,8 @@ class ShardCache {
   struct Held {
     std::string folder;
     FileLock lock;
-    bool fetched = false;  // by this call
+    bool fetched = false;     // by this call
+    std::uint64_t bytes = 0;  // of its files
   };
   // Writes the files of a shard into a folder.
   using Fill = std::function<void(const std::string& folder)>;

@@ -9,8 +9,10 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <utility>
 
 #include "file.h"
+#include "open_shard.h"
 
 namespace paceline::io {
 namespace {
@@ -121,6 +123,36 @@ void fetch_shard(const Manifest& manifest, const std::string& manifest_name, con
   fetch({checksum_path(url), folder + "/shard.crc", kLongestChecksumLine * records, shard.checksum_crc32c},
         manifest_name, OnDamage::kFail, tick);
   fetch({url, folder + "/shard.rec", shard.bytes, shard.crc32c, true}, manifest_name, on_damage, tick);
+}
+
+CachedShard open_in_cache(ShardCache& cache, const Manifest& manifest, const std::string& manifest_name,
+                          const Shard& shard, OnDamage on_damage, const std::function<void()>& has_room,
+                          const detail::Tick& tick) {
+  const ShardCache::Wanted key = wanted(manifest, shard);
+  const auto fill = [&](const std::string& folder) {
+    has_room();
+    fetch_shard(manifest, manifest_name, shard, folder, on_damage, tick);
+  };
+  for (bool once_more = true;;) {
+    CachedShard result{cache.take(key, fill, tick), nullptr};
+    if (!result.held) return result;
+    has_room();
+    if (!result.held->fetched && is_kept_damaged(result.held->folder) && std::exchange(once_more, false)) {
+      // The other host may have the right bytes by now.
+      result.held.reset();
+      cache.drop(key.key);
+      continue;
+    }
+    try {
+      result.file = open_shard(manifest, manifest_name, shard, result.held->folder + "/shard.rec", on_damage);
+      return result;
+    } catch (const Corrupt&) {
+      // A copy of an earlier run may have been damaged since.
+      const bool fetched = result.held->fetched;
+      result.held.reset();
+      if (!cache.drop(key.key) || fetched) throw;
+    }
+  }
 }
 
 void mark_damaged(const std::string& folder) { write_mark(folder + "/shard.rec"); }

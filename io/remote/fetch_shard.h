@@ -4,6 +4,9 @@
 #include <paceline/manifest.h>
 #include <paceline/recordio.h>
 
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "remote/cache.h"
@@ -19,6 +22,19 @@ ShardCache::Wanted wanted(const Manifest& manifest, const Shard& shard);
 // Throws Corrupt where one of the other two files stays damaged. Throws IoError.
 void fetch_shard(const Manifest& manifest, const std::string& manifest_name, const Shard& shard,
                  const std::string& folder, OnDamage on_damage, const detail::Tick& tick);
+
+// A shard that is open in the cache, and stays there until this is destroyed.
+struct CachedShard {
+  std::optional<ShardCache::Held> held;  // none where shards in use leave no room
+  std::shared_ptr<const RecordFile> file;
+};
+
+// Opens a shard in the cache, where fetch_shard() puts it if it is not there. Calls `has_room` once the shard has its
+// room, before it is fetched or opened. A copy that was damaged since an earlier call is fetched anew: then `has_room`
+// is called again. Throws as fetch_shard() and ShardCache::take().
+CachedShard open_in_cache(
+    ShardCache& cache, const Manifest& manifest, const std::string& manifest_name, const Shard& shard,
+    OnDamage on_damage, const std::function<void()>& has_room = [] {}, const detail::Tick& tick = {});
 
 // Are the records in this folder damaged, as fetch_shard() or mark_damaged() left them?
 bool is_kept_damaged(const std::string& folder);

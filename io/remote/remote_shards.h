@@ -1,10 +1,11 @@
 #pragma once
-// Reading ahead: the shards of a data set on another host, fetched in the order in which an epoch needs them.
+// Reading ahead: the shards of a data set on another host, fetched in the order in which an epoch needs them. They get
+// their room in the cache in this order, whichever thread asks first. So the order and the size of the cache decide
+// whether an epoch ends: each batch must find room for the shards that are in use then.
 
 #include <paceline/manifest.h>
 #include <paceline/mutex.h>
 
-#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "remote/cache.h"
+#include "remote/fetch_shard.h"
 
 namespace paceline::io {
 
@@ -31,8 +33,8 @@ class RemoteShards {
   void begin(Walk walk);
   // From now on, file() throws for every shard that is not open. Returns when nothing is fetched any more.
   void end();
-  // Returns the file of a shard and blocks until it is open. A shard that is waited for is fetched before those that
-  // are only read ahead. Throws IoError, Corrupt, what `walk` threw, and Error after end(). Thread-safe.
+  // Returns the file of a shard that `walk` gives, and blocks until it is open. Throws IoError, Corrupt, what `walk`
+  // threw, and Error after end(). Thread-safe.
   std::shared_ptr<const RecordFile> file(std::size_t shard);
   // A record of the open shard is damaged. The next opening fetches the shard anew, as only the copy here may be
   // damaged. Returns the copy's folder; empty where there is none. Thread-safe. Throws IoError.
@@ -44,28 +46,22 @@ class RemoteShards {
   std::vector<std::string> open() const;
 
  private:
-  enum class State { kUnknown, kWaiting, kFetching, kHere, kFailed };
   struct Entry {
-    State state = State::kUnknown;
-    bool used = false;                               // file() was called for it
     std::int64_t first_batch = -1, last_batch = -1;  // that need it, as far as is known
-    std::optional<ShardCache::Held> held;
-    std::shared_ptr<const RecordFile> file;
+    std::size_t turn = 0;                            // its place in order_, once a batch is known
+    CachedShard cached;                              // while it is open
     std::exception_ptr error;
-  };
-  struct Fetched {
-    std::optional<ShardCache::Held> held;  // none where the cache has no room
-    std::shared_ptr<const RecordFile> file;
   };
 
   void walk(const Walk& walk);
   void work();
-  Fetched fetch(std::size_t shard);
+  CachedShard fetch(std::size_t shard);
   void fetch_with_patience(std::size_t shard);
-  void settle(std::size_t shard, Fetched fetched, std::exception_ptr error) PACELINE_REQUIRES(mutex_);
-  bool choose(std::size_t& shard) PACELINE_REQUIRES(mutex_);
+  void settle(std::size_t shard, CachedShard fetched, std::exception_ptr error) PACELINE_REQUIRES(mutex_);
+  bool may_fetch() const PACELINE_REQUIRES(mutex_);
+  void let_others_take_room(std::size_t shard) PACELINE_REQUIRES(mutex_);
   std::uint64_t bytes_needed_with(std::size_t shard) const PACELINE_REQUIRES(mutex_);
-  bool retreat(std::size_t shard) PACELINE_REQUIRES(mutex_);
+  bool waits_for_batches(std::size_t shard) const PACELINE_REQUIRES(mutex_);
   void close(std::size_t shard) PACELINE_REQUIRES(mutex_);
   void close_passed() PACELINE_REQUIRES(mutex_);
 
@@ -78,10 +74,11 @@ class RemoteShards {
   mutable Mutex mutex_;
   CondVar changed_;
   std::vector<Entry> entries_ PACELINE_GUARDED_BY(mutex_);
-  std::deque<std::size_t> urgent_ PACELINE_GUARDED_BY(mutex_);  // somebody waits for them
-  std::deque<std::size_t> queue_ PACELINE_GUARDED_BY(mutex_);   // in the order of the epoch
-  std::set<std::size_t> ahead_ PACELINE_GUARDED_BY(mutex_);     // fetched or being fetched, and not used yet
-  std::set<std::size_t> here_ PACELINE_GUARDED_BY(mutex_);
+  std::vector<std::size_t> order_ PACELINE_GUARDED_BY(mutex_);  // the shards, as far as the walk has come
+  std::size_t next_ PACELINE_GUARDED_BY(mutex_) = 0;            // of order_, to be fetched
+  std::size_t asked_ PACELINE_GUARDED_BY(mutex_) = 0;           // behind the last of order_ that file() was called for
+  std::optional<std::size_t> taking_ PACELINE_GUARDED_BY(mutex_);  // a shard that has no room yet; the next ones wait
+  std::set<std::size_t> here_ PACELINE_GUARDED_BY(mutex_);         // that are open
   std::int64_t passed_ PACELINE_GUARDED_BY(mutex_) = 0;
   bool walked_ PACELINE_GUARDED_BY(mutex_) = false;  // every last_batch is final
   bool full_ PACELINE_GUARDED_BY(mutex_) = false;    // reading ahead waits for room

@@ -7,8 +7,10 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <utility>
 
 #include "fixtures.h"
+#include "row_store.h"
 
 namespace paceline::test {
 namespace {
@@ -111,8 +113,8 @@ TEST_F(Csv, ErrorsNameFileLineAndColumn) {
   EXPECT_THAT(error("a\n\"1\"2\n"), HasSubstr("a.csv:2: column 0 ('a') holds '\"1\"2', where text follows the \""));
   EXPECT_THAT(error("a\n1\"2\"\n"), HasSubstr("a \" stands inside of a field; quote the whole field"));
   EXPECT_THAT(error("a\n1\n\"2\n3\n"),
-              HasSubstr("the number of \" is odd, so a quoted field never ends; the last \" is "
-                        "in line 3"));
+              HasSubstr("a.csv:3: the row that begins in this line has a quoted field that does not end; where \" does "
+                        "not quote, set quote = 0"));
   EXPECT_THAT(error("a,y\n1,1.5\n", {.label = "y"}), HasSubstr("its label 1.5 is no class"));
   EXPECT_THAT(error("a\n256\n", {.arrays = {{.name = "data", .dtype = DType::kUint8}}}),
               EndsWith("is '256', expected a whole number from 0 to 255"));
@@ -170,6 +172,102 @@ TEST_F(Csv, LeavesOutWhatIsDamagedWhereAsked) {
   EXPECT_EQ(data.damaged(), 2);
   EXPECT_EQ(data.damage().at(0).record, 1);
   EXPECT_THAT(data.damage().at(0).reason, HasSubstr("column 0 ('a') is 'x'"));
+}
+
+TEST_F(Csv, AQuoteInsideOfAFieldDamagesItsRowAlone) {
+  CsvIterator data(written("a,b\n5\" pipe,1\n2,3\n\"4\",5\n"), {.on_damage = OnDamage::kSkip});
+  EXPECT_EQ(data.size(), 3);
+  data.start(0);
+  Batch batch;
+  ASSERT_TRUE(data.next(batch));
+  EXPECT_THAT(batch.data.to_vector<float>(), ElementsAre(2, 3, 4, 5));
+  EXPECT_EQ(data.damaged(), 1);
+}
+
+// A row and whether the text ends in it, between quotes.
+std::vector<std::pair<std::size_t, std::string>> rows_of(const std::string& text, bool& open) {
+  std::vector<std::pair<std::size_t, std::string>> rows;
+  std::string row;
+  std::size_t begin = 0;
+  enum { kBegin, kPlain, kQuoted, kClosed } state = kBegin;
+  const auto end_row = [&](std::size_t at) {
+    if (row.ends_with('\r')) row.pop_back();
+    if (!row.empty()) rows.emplace_back(begin, row);
+    row.clear();
+    begin = at + 1;
+    state = kBegin;
+  };
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == '\n' && state != kQuoted) {
+      end_row(at);
+      continue;
+    }
+    row += c;
+    if (state == kQuoted)
+      state = c == '"' ? kClosed : kQuoted;
+    else if (c == '"' && state != kPlain)
+      state = kQuoted;
+    else
+      state = c == ',' ? kBegin : kPlain;
+  }
+  open = state == kQuoted;
+  end_row(text.size());
+  return rows;
+}
+
+// Text of any characters, over several pieces of the index.
+TEST_F(Csv, TheRowsAreTheSameInMemoryAndOnDisk) {
+  std::mt19937_64 random(test_seed());
+  const std::string words(700, 'w');
+  const std::vector<std::string> pieces{"\"", "\"\"", ",", "\n", "\r\n", "\r", "a", "bc", words};
+  std::string text;
+  while (text.size() < (9u << 20)) text += pieces[random() % pieces.size()];
+  bool open = false;
+  auto rows = rows_of(text, open);
+  if (open) {
+    text += "\"\n";
+    rows = rows_of(text, open);
+  }
+  const std::string path = written(text);
+  std::vector<std::int64_t> numbers(rows.size());
+  std::iota(numbers.begin(), numbers.end(), 0);
+  std::shuffle(numbers.begin(), numbers.end(), random);
+  for (const auto memory : {io::TextFile::Memory::kSmall, io::TextFile::Memory::kUnpacked}) {
+    const io::RowFile file(path, {.quote = '"'}, false, 3, memory);
+    ASSERT_EQ(file.rows(), static_cast<std::int64_t>(rows.size()));
+    std::size_t wrong = 0;
+    for (std::size_t first = 0; first < numbers.size(); first += 1000) {
+      const std::span<const std::int64_t> some(&numbers[first], std::min<std::size_t>(1000, numbers.size() - first));
+      file.read(some, [&](std::size_t place, std::uint64_t offset, std::string_view row) {
+        const auto& [begin, expected] = rows[static_cast<std::size_t>(some[place])];
+        wrong += begin != offset || expected != row;
+      });
+    }
+    EXPECT_EQ(wrong, 0u);
+    for (std::size_t i = 0; i < 10; ++i) {
+      const std::size_t begin = rows[random() % rows.size()].first;
+      const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(begin), '\n');
+      EXPECT_EQ(file.place_text(begin), str(path, ":", line));
+    }
+  }
+}
+
+TEST_F(Csv, ALongRowIsReadAlone) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += std::string(3000, 'w') + "\n";
+  const io::RowFile file(written(text), {}, false, 1, io::TextFile::Memory::kUnpacked);
+  EXPECT_EQ(file.read(std::vector<std::int64_t>{57}, [](auto...) {}), 3001u);
+}
+
+TEST_F(Csv, ASmallFileIsReadOnce) {
+  CsvIterator data(written("a\n1\n2\n3\n"), {.batch = 2, .shuffle = 1});
+  std::filesystem::resize_file(folder_ / "a.csv", 0);
+  data.start(0);
+  std::vector<float> seen;
+  for (Batch batch; data.next(batch);)
+    for (const float value : batch.data.to_vector<float>()) seen.push_back(value);
+  EXPECT_THAT(seen, testing::UnorderedElementsAre(1, 2, 3));
 }
 
 // A file of random rows of quoted and plain fields, over several pieces of the index, against what made it.

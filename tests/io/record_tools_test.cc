@@ -277,16 +277,19 @@ TEST(CopyRecords, KeepsTheDecoder) {
   EXPECT_THAT(refusal("wide-00000-of-00001.rec"), HasSubstr("has no manifest that says how to decode it"));
 }
 
+// The same with this checksum of its columns.
+std::string write_table(const TemporaryFolder& folder, const std::string& name, std::optional<std::uint32_t> columns) {
+  const std::string path = write_rows(folder, name, 2);
+  Manifest manifest = Manifest::load(path);
+  manifest.columns_crc32c = columns;
+  manifest.save(path);
+  return path;
+}
+
 TEST(CopyRecords, KeepsTheChecksumOfTheColumns) {
   TemporaryFolder folder;
-  const auto write = [&](const std::string& name, std::optional<std::uint32_t> columns) {
-    Manifest manifest = Manifest::load(write_rows(folder, name, 2));
-    manifest.columns_crc32c = columns;
-    manifest.save(folder / (name + ".manifest"));
-    return folder / (name + ".manifest");
-  };
-  const std::string set = write("set", 7), alike = write("alike", 7), other = write("other", 8),
-                    unknown = write("unknown", {});
+  const std::string set = write_table(folder, "set", 7), alike = write_table(folder, "alike", 7),
+                    other = write_table(folder, "other", 8), unknown = write_table(folder, "unknown", {});
   EXPECT_EQ(copy_records({set}, folder / "copy", 2).columns_crc32c, 7u);
   EXPECT_EQ(copy_records({set, alike}, folder / "both", 1).columns_crc32c, 7u);
   EXPECT_EQ(copy_records({unknown, set}, folder / "more", 1).columns_crc32c, std::nullopt);
@@ -294,8 +297,21 @@ TEST(CopyRecords, KeepsTheChecksumOfTheColumns) {
                 copy_records({set, other}, folder / "x", 1);
               }),
               HasSubstr("other.manifest has other columns or categories than the sources before it"));
-  write_foreign(folder, "rows", {"1,7,8"});
-  EXPECT_EQ(append_records(set, {folder / "rows.rec"}).columns_crc32c, 7u);
+}
+
+TEST(AppendRecords, ComparesTheColumnsOfDataSets) {
+  TemporaryFolder folder;
+  const std::string set = write_table(folder, "set", 7), alike = write_table(folder, "alike", 7),
+                    other = write_table(folder, "other", 8);
+  EXPECT_THAT(error_of<InvalidArgument>([&] { append_records(set, {other}); }),
+              HasSubstr("other.manifest has other columns or categories than the sources before it"));
+  const Manifest longer = append_records(set, {alike});
+  EXPECT_EQ(longer.records(), 8);
+  EXPECT_EQ(longer.columns_crc32c, 7u);
+  EXPECT_THAT(verify(set).problems, IsEmpty());
+  EXPECT_THAT(error_of<InvalidArgument>([&] { append_records(set, {alike}); }), HasSubstr("already"));
+  // Nobody knows what these columns are.
+  EXPECT_EQ(append_records(set, {folder / "other-00000-of-00001.rec"}).columns_crc32c, std::nullopt);
 }
 
 TEST(AppendRecords, TriesTheDecoderOnEachRecord) {

@@ -1,20 +1,25 @@
 // Data sets on a web server: what loaders deliver, what is fetched, and what becomes of failures.
 
+#include <paceline/detail/descriptor.h>
 #include <paceline/detail/remote.h>
 #include <paceline/error.h>
 #include <paceline/record_loader.h>
 #include <paceline/record_tools.h>
+#include <paceline/sampling.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <future>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -22,6 +27,7 @@
 
 #include "fixtures.h"
 #include "remote/cache.h"
+#include "remote/remote_shards.h"
 #include "web_server.h"
 
 namespace paceline {
@@ -102,6 +108,14 @@ class StallingServer {
   WebServer server_;  // last, so that its threads end first
 };
 
+// Whether a thread of this process is asleep.
+bool sleeps(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string stat;
+  std::getline(file, stat);
+  return stat.find(") S ") != std::string::npos;
+}
+
 bool asks_for_a_shard(const WebRequest& request) { return request.path.ends_with(".rec"); }
 
 class Remote : public testing::Test {
@@ -114,7 +128,8 @@ class Remote : public testing::Test {
   }
   ~Remote() override {
     for (const char* name :
-         {"PACELINE_CACHE", "PACELINE_CACHE_SIZE", "PACELINE_REMOTE_ATTEMPTS", "PACELINE_REMOTE_STALL"})
+         {"PACELINE_CACHE", "PACELINE_CACHE_SIZE", "PACELINE_REMOTE_ATTEMPTS", "PACELINE_REMOTE_STALL",
+          "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_ENDPOINT_URL"})
       unsetenv(name);
   }
   std::vector<std::string> local_epoch(std::int64_t epoch = 0, RecordLoaderOptions options = in_order()) const {
@@ -124,6 +139,13 @@ class Remote : public testing::Test {
   std::uint64_t set_bytes() const { return bytes_in(folder_ / ""); }
   // What the cache asks room for, for one shard.
   std::uint64_t room_of_a_shard() const { return shard_.bytes + 93 * static_cast<std::uint64_t>(shard_.records); }
+  // A cache of so many bytes holds two shards, and not three: one that is there takes no more than its files.
+  std::uint64_t room_of_two_shards() const {
+    std::uint64_t bytes = room_of_a_shard() + shard_.bytes / 4;
+    for (const char* extension : {"rec", "idx", "crc"})
+      bytes += fs::file_size(folder_ / str("set-00001-of-00006.", extension));
+    return bytes;
+  }
   std::string error_of_epoch(WebServer& server) {
     return error_of<Error>([&] {
       RecordLoader loader(server.url("set.manifest"), in_order());
@@ -429,6 +451,92 @@ TEST_F(Remote, ACacheThatIsTooSmallIsSaid) {
   EXPECT_THAT(error, HasSubstr("PACELINE_CACHE_SIZE"));
   setenv("PACELINE_CACHE_SIZE", "many", 1);
   EXPECT_THAT(error_of_epoch(server), HasSubstr("PACELINE_CACHE_SIZE='many'"));
+}
+
+TEST_F(Remote, TwoThreadsShareACacheThatHoldsTheShardsOfOneBatch) {
+  setenv("PACELINE_CACHE_SIZE", std::to_string(room_of_two_shards()).c_str(), 1);
+  WebServer server(folder_ / "");
+  constexpr std::int64_t kTwoShards = 2 * kRecords / kShards;
+  {
+    RecordLoader loader(server.url("set.manifest"), in_order(kTwoShards));
+    for (int epoch = 0; epoch < 3; ++epoch)
+      EXPECT_EQ(epoch_of(loader, epoch), local_epoch(epoch, in_order(kTwoShards)));
+  }
+  RecordLoader too_much(server.url("set.manifest"), in_order(kTwoShards + 1));
+  EXPECT_THAT(error_of<IoError>([&] { epoch_of(too_much); }), HasSubstr("give it more (PACELINE_CACHE_SIZE)"));
+}
+
+TEST_F(Remote, ABatchGetsRoomAfterThoseBeforeItAlthoughItAsksFirst) {
+  setenv("PACELINE_CACHE_SIZE", std::to_string(room_of_two_shards()).c_str(), 1);
+  WebServer server(folder_ / "");
+  const Manifest manifest = Manifest::load(server.url("set.manifest"));
+  io::RemoteShards shards(manifest, "set", OnDamage::kFail);
+  std::promise<void> go_on;
+  shards.begin([batch = std::size_t{0}, ready = go_on.get_future().share()](std::vector<std::size_t>& needed) mutable {
+    ready.wait();
+    needed = {2 * batch, 2 * batch + 1};
+    return batch++ < 2;
+  });
+  std::atomic<pid_t> thread = 0;
+  std::atomic<bool> ended = false;
+  std::string failure;
+  std::thread later([&] {
+    thread = gettid();
+    try {
+      for (const std::size_t shard : {2, 3}) shards.file(shard);
+    } catch (const Error& error) {
+      failure = error.what();
+    }
+    ended = true;
+  });
+  while (!ended && (thread == 0 || !sleeps(thread))) std::this_thread::yield();
+  go_on.set_value();
+  EXPECT_NO_THROW(shards.file(0));
+  EXPECT_NO_THROW(shards.file(1));
+  shards.passed(1);
+  later.join();
+  EXPECT_EQ(failure, "");
+}
+
+TEST_F(Remote, SamplingByWeightsFetchesEachShardOnce) {
+  WebServer server(folder_ / "");
+  const std::string set = server.url("set.manifest");
+  const std::vector<std::int64_t> classes = read_classes(set, 2);
+  EXPECT_EQ(classes, read_classes(folder_ / "set.manifest"));
+  RecordLoaderOptions options = in_order(7);
+  options.shuffle = 3;
+  options.sampling.weights = balanced_weights(classes);
+  RecordLoader loader(set, options);
+  for (int epoch = 0; epoch < 2; ++epoch) EXPECT_EQ(epoch_of(loader, epoch), local_epoch(epoch, options));
+  EXPECT_EQ(server.requests(".rec"), kShards);
+  setenv("PACELINE_CACHE_SIZE", "1000", 1);
+  EXPECT_EQ(read_classes(set), classes) << "what the cache cannot hold is read without it";
+}
+
+// A store that has ended the upload knows its number no more.
+TEST_F(Remote, AnUploadWhoseAnswerWasLostIsDoneWhereItsBytesAreThere) {
+  constexpr std::size_t kBytes = (std::size_t{32} << 20) + 5;  // in two parts
+  test::write_all(folder_ / "file", std::string(kBytes, 'x'));
+  fs::create_directories(folder_ / "bucket");
+  fs::copy_file(folder_ / "file", folder_ / "bucket/key");  // the upload of before had the same bytes
+  WebServer server(folder_ / "", [](const WebRequest& request, WebReply& reply) {
+    if (request.method == "GET") return;
+    reply = {200, "ETag: \"part\"\r\n", "<Result><UploadId>7</UploadId></Result>"};
+    if (request.method != "POST" || !request.path.ends_with("?uploadId=7")) return;
+    reply = {503, "", ""};
+    if (request.count % 2 == 0) reply = {404, "", "<Error><Code>NoSuchUpload</Code></Error>"};
+  });
+  setenv("AWS_ACCESS_KEY_ID", "key", 1);
+  setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
+  setenv("AWS_REGION", "nowhere-1", 1);
+  setenv("AWS_ENDPOINT_URL", server.url("").c_str(), 1);
+  const auto upload = [&] {
+    const detail::Descriptor file(open((folder_ / "file").c_str(), O_RDONLY | O_CLOEXEC));
+    detail::upload(file.number(), kBytes, "s3://bucket/key");
+  };
+  EXPECT_NO_THROW(upload());
+  test::flip_bit(folder_ / "bucket/key", kBytes - 1);
+  EXPECT_THAT(error_of<IoError>(upload), HasSubstr("the server has forgotten the parts of the upload"));
 }
 
 TEST_F(Remote, ACopyThatWasDamagedSinceIsFetchedAgain) {

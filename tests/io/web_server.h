@@ -29,9 +29,11 @@
 namespace paceline::test {
 
 struct WebRequest {
-  std::string path;   // without the first slash
-  std::string range;  // "bytes=5-"; "" for the whole file
-  int count = 0;      // of requests for this path so far, with this one
+  std::string method = {};  // "GET"
+  std::string path = {};    // with the query, without the first slash
+  std::string range = {};   // "bytes=5-"; "" for the whole file
+  std::string body = {};
+  int count = 0;  // of requests for this path so far, with this one
 };
 
 struct WebReply {
@@ -100,15 +102,23 @@ class WebServer {
     while (!head.ends_with("\r\n\r\n") && recv(connection, &byte, 1, 0) == 1) head += byte;
     if (!head.ends_with("\r\n\r\n")) return;
     WebRequest request;
+    request.method = head.substr(0, head.find(' '));
     const std::size_t begin = head.find('/') + 1;
     request.path = head.substr(begin, head.find(' ', begin) - begin);
-    std::string validator;
-    for (const auto& [name, value] :
-         {std::pair<const char*, std::string*>{"\r\nRange: ", &request.range}, {"\r\nIf-Range: ", &validator}}) {
+    std::string validator, length = "0";
+    for (const auto& [name, value] : {std::pair<const char*, std::string*>{"\r\nRange: ", &request.range},
+                                      {"\r\nIf-Range: ", &validator},
+                                      {"\r\nContent-Length: ", &length}}) {
       const std::size_t at = head.find(name);
       if (at == std::string::npos) continue;
       const std::size_t from = at + std::string_view(name).size();
       *value = head.substr(from, head.find('\r', from) - from);
+    }
+    request.body.resize(std::stoull(length));
+    for (std::size_t got = 0; got < request.body.size();) {
+      const ssize_t more = recv(connection, request.body.data() + got, request.body.size() - got, 0);
+      if (more <= 0) return;
+      got += static_cast<std::size_t>(more);
     }
     {
       const std::lock_guard lock(mutex_);

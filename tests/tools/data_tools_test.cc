@@ -107,6 +107,21 @@ TEST(Im2rec, PacksAnImageFolder) {
   for (const auto& [id, label] : labels) EXPECT_EQ(label, id < 6 ? 0 : 1);
 }
 
+TEST(Im2rec, SaysTheEncodingThatAllImagesHave) {
+  TemporaryFolder folder;
+  write_image_folder(folder);
+  const auto encoding = [&](const std::string& arguments) {
+    const Result result = run("im2rec " + arguments + " " + folder / "set" + " " + folder / "images");
+    EXPECT_EQ(result.code, 0) << result.output;
+    return Manifest::load(folder / "set.manifest").encoding;
+  };
+  EXPECT_EQ(encoding("--shards 2"), "mixed");
+  EXPECT_EQ(encoding("--encoding jpeg"), "jpg");
+  std::filesystem::remove_all(folder / "images/dog");
+  for (const char* arguments : {"--shards 2", "--pass_through", "--resize 5"}) EXPECT_EQ(encoding(arguments), "jpg");
+  EXPECT_THAT(run("rec list " + folder / "set.manifest").output, HasSubstr("encoding     jpg"));
+}
+
 TEST(Im2rec, WarnsOfAFolderWithoutClasses) {
   TemporaryFolder folder;
   write_image_folder(folder);

@@ -1,7 +1,7 @@
 #pragma once
 // Text with a row of fields on each line, as RFC 4180 describes it. A field between quotes may hold delimiters, ends of
-// lines and doubled quotes. Empty lines are left out. Lines end with LF or CR LF. A byte order mark of UTF-8 is
-// skipped.
+// lines and doubled quotes. A quote that does not begin a field is damage of its row, and of no other. Empty lines are
+// left out. Lines end with LF or CR LF. A byte order mark of UTF-8 is skipped.
 
 #include <paceline/decoder.h>
 #include <paceline/pipeline_iterator.h>
@@ -48,9 +48,10 @@ struct CsvIteratorOptions {
   int prefetch = 0;                           // batches decoded ahead; 0: likewise
 };
 
-// Reads the file anew in each epoch, and never holds all of its text. Beside batches, it takes a quarter of a byte of
-// memory for each row. Each thread holds up to 1 MiB of text, or 16 rows where these are longer. Positions are dealt as
-// MemoryIterator deals them.
+// Holds the text of a file of at most 64 MiB in memory. Reads a larger file anew in each epoch, and never holds all of
+// its text. Beside batches and text, it takes a quarter of a byte of memory for each row, or a hundredth of the file
+// where that is more. Each thread holds up to 1 MiB of text, or 16 rows where these are longer. With `shuffle`, each
+// row of a larger file is read by itself, about a KiB at a time. Positions are dealt as MemoryIterator deals them.
 class CsvIterator final : public PipelineIterator {
  public:
   // Reads the file once to find its rows, with `decode_threads` threads, or all cores of the budget where that is 0.

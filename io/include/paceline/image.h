@@ -41,6 +41,8 @@ struct ImageHeader {
 
 // The encoding called "raw", "png", "jpg" or "jpeg". Throws InvalidArgument listing them for other names.
 ImageEncoding parse_image_encoding(std::string_view name);
+// "raw", "png" or "jpg".
+const char* name_of(ImageEncoding encoding);
 
 // Encodes and decodes images. It holds what the libraries keep between calls; one thread at a time may use it.
 class ImageCodec {

@@ -68,10 +68,12 @@ RecordStatistics statistics(const std::string& source, const RecordWork& work = 
 Manifest index_records(const std::vector<std::string>& record_files, const std::string& manifest,
                        const RecordWork& work = {}, const std::vector<std::string>& classes = {});
 
-// Adds record files to a data set as further shards, without copying them. Otherwise as index_records(). Throws
-// InvalidArgument also where the records do not fit those of the data set. The statistics of the manifest are dropped.
+// Adds the record files of `sources` to a data set as further shards, without copying them. Otherwise as
+// index_records(). Throws InvalidArgument also where the records do not fit those of the data set, or the manifest of a
+// source has another decoder, other classes or other columns of a table. A record file does not say its columns, so
+// that the manifest then loses the checksum of its own, with a warning. The statistics of the manifest are dropped.
 // Where the manifest names a decoder, each new record is read a second time, to try it.
-Manifest append_records(const std::string& manifest, const std::vector<std::string>& record_files,
+Manifest append_records(const std::string& manifest, const std::vector<std::string>& sources,
                         const RecordWork& work = {});
 
 // Copies the records of `sources`, in order, into a data set of so many shards with about as many records each. Records

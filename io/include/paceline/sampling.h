@@ -28,8 +28,9 @@ struct Sampling {
 std::vector<double> balanced_weights(const std::vector<std::int64_t>& classes);
 
 // Reads every record of a data set once, to learn weights or groups for instance. `visit` gets the number of a record
-// in the data set and its bytes, in up to `threads` threads, each with a shard. Throws what `visit` throws, and as
-// Manifest::load() and RecordFile do.
+// in the data set and its bytes, in up to `threads` threads, each with a shard. Shards of other hosts stay in the cache
+// for the loader, as far as it has room for them. Throws what `visit` throws, and as Manifest::load() and RecordFile
+// do.
 void visit_records(const std::string& manifest,
                    const std::function<void(std::int64_t number, std::string_view record)>& visit, int threads = 1);
 
