@@ -22,6 +22,7 @@ class Both final : public WorkerRule {
     prediction_->pulled(key, runs, pushes, weight);
   }
   NamedArrays state() const override { return momentum_->state(); }
+  void check(const NamedArrays& state) const override { momentum_->check(state); }
   void load(const NamedArrays& state) override { momentum_->load(state); }
 
  private:

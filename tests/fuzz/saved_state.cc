@@ -73,8 +73,7 @@ void saved_state(std::string_view input) {
     expect(shared <= workers, "more states than there were");
   }
   const TableSpec table{.name = "t", .rows = 4, .width = 2};
-  if (const auto read =
-          parsed<InvalidArgument>([&] { return LoadedTable::read(table, state, *make_staleness("none", {})); }))
+  if (const auto read = parsed<InvalidArgument>([&] { return LoadedTable::read(table, state, *RowRules::initial()); }))
     for (const std::int64_t id : read->ids()) expect(id >= 0 && id < table.rows, "row ", id);
 }
 

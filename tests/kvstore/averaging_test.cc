@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 
+#include "failed_array.h"
 #include "servers/averaging.h"
 
 namespace paceline::test {
@@ -206,9 +207,7 @@ TEST(Averaging, GoesOnAfterAFailedGradient) {
       for (int i = 0; i < 3; ++i) {
         const NDArray gradient = scalar(1, engine);
         const bool fails = worker == 0 && i == 0;
-        if (fails)
-          engine.push({"fails"}, {}, std::array{gradient.variable()},
-                      [](TaskContext&) { throw InvalidArgument("test"); });
+        if (fails) fail(gradient);
         store.push_pull({{"w", gradient}}, {{"w", weight}});
         store.step_end();
         if (fails)
@@ -353,6 +352,26 @@ TEST(Averaging, AStateThatCannotBeReadIsRefusedByAllWorkersOrByNone) {
     EXPECT_THROW(store.load(worker == 0 ? broken : StoreState{}), InvalidArgument);
     store.load(worker == 0 ? state : broken);
     EXPECT_EQ(weight.item<double>(), 7);
+  });
+}
+
+TEST(Averaging, AWorkersStateOfOtherRulesLeavesTheWeightsAlone) {
+  const auto engine = make_threaded_engine();
+  StoreOptions options;
+  options.engine = engine.get();
+  const auto local = KVStore::create("local", options);
+  local->init({{"w", scalar(7, *engine)}});
+  StoreState state = local->save();
+  state.arrays.emplace_back("worker0:w/mean", scalar(1, *engine));
+  ClusterInProcess cluster({.mode = "dist_local:steps=1", .engine = engine.get()});
+  cluster.run([&](int worker, KVStore& store) {
+    const NDArray weight = begin(cluster, worker, store, optim::SGD{.lr = 1});
+    EXPECT_EQ(error_of_call([&] { store.load(worker == 0 ? state : StoreState{}); }),
+              "key 'w' has no state 'mean' under these rules")
+        << worker;
+    store.barrier();
+    store.pull("w", weight);
+    EXPECT_EQ(weight.item<double>(), 0) << worker;
   });
 }
 

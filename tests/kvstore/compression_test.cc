@@ -10,6 +10,7 @@
 #include <future>
 #include <map>
 
+#include "failed_array.h"
 #include "hand_made_worker.h"
 #include "key_partition.h"
 #include "pushed.h"
@@ -406,9 +407,7 @@ TEST(Compression, WhatIsKeptOutlivesAFailedGradient) {
       for (int step = 0; step < 4; ++step) {
         const NDArray gradient = NDArray::full(Shape{2, 2}, expected.gradient, expected.type, {}, engine);
         const bool fails = step == 1;
-        if (fails)
-          engine.push({"fails"}, {}, std::array{gradient.variable()},
-                      [](TaskContext&) { throw InvalidArgument("test"); });
+        if (fails) fail(gradient);
         store.push_pull({{"w", gradient}}, {{"w", weight}}, 1);
         store.step_end();
         if (fails) {

@@ -11,6 +11,7 @@
 #include <random>
 
 #include "cluster_in_process.h"
+#include "failed_array.h"
 #include "position_set.h"
 
 namespace paceline {
@@ -401,7 +402,7 @@ TEST(DataOfAFailedPush, DoesNotCountAsDelivered) {
       if (refused)
         store.push("w", gradient);  // and once more: twice in one step
       else
-        engine.push({"broken"}, {}, std::array{gradient.variable()}, [](TaskContext&) { throw Error("broken"); });
+        test::fail(gradient);
       store.push("w", gradient);
       backend.data_commit(0, {{1, 2}});
       store.step_end();
@@ -427,7 +428,7 @@ TEST(DataOfAFailedPush, DoesNotCountAsDeliveredWhenItsStepIsOver) {
       const NDArray gradient = NDArray::zeros(Shape{1}, DType::kFloat32, {}, engine);
       deliver_one(store, weight, gradient);
 
-      engine.push({"broken"}, {}, std::array{gradient.variable()}, [](TaskContext&) { throw Error("broken"); });
+      test::fail(gradient);
       store.push("w", gradient);
       store.step_end();
       store.pull("w", weight);

@@ -8,6 +8,7 @@
 #include <array>
 #include <random>
 
+#include "failed_array.h"
 #include "local/local.h"
 
 namespace paceline::test {
@@ -235,7 +236,7 @@ TEST(LocalStore, AFailedGradientLeavesSharedWeightsAndOtherKeysAlone) {
   const NDArray a = array(0), b = array(0), failed = array(0);
   store->init({{.key = "a", .value = a, .shared = true}, {.key = "b", .value = b, .shared = true}});
   store->set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
-  engine->push({"fails", {}}, {}, std::array{failed.variable()}, [](TaskContext&) { throw Error("planted"); });
+  fail(failed);
   store->push_pull({{"a", failed}, {"b", array(1)}}, {{"a", a}, {"b", b}});
   EXPECT_THROW(a.wait(), Error);
   EXPECT_EQ(b.to_vector<float>(), std::vector<float>(3, -1));

@@ -4,14 +4,16 @@
 #include <paceline/error.h>
 #include <support/cluster_in_process.h>
 
-#include <array>
 #include <barrier>
 #include <cmath>
 #include <numeric>
 #include <set>
+#include <thread>
 
+#include "failed_array.h"
 #include "gossip/gossip.h"
 #include "gossip/gossip_peer.h"
+#include "scheduler_client.h"
 
 namespace paceline::test {
 namespace {
@@ -292,19 +294,60 @@ TEST(Gossip, ALoadThatIsRefusedIsRefusedByAll) {
   });
 }
 
+// The leader is lost when both have begun the load.
 TEST(Gossip, ALoadWhoseLeaderIsLostThrowsAtTheOthers) {
+  const ClusterConfig job = job_config("inproc", 0, 2);
+  SchedulerThread scheduler(job);
+  std::thread other([&] {
+    const auto engine = make_serial_engine();
+    StoreOptions options;
+    options.engine = engine.get();
+    const auto store = KVStore::join(member(job, Role::kWorker, scheduler.port(), 1), "gossip", options);
+    EXPECT_THROW(store->load({}), NetworkError);
+    store->finish();
+  });
+  Node leader(member(job, Role::kWorker, scheduler.port(), 0), Node::Handlers{});
+  leader.join();
+  SchedulerClient client(leader);
+  client.gather(client.next_barrier(), 0, false, "/rules", "");
+  leader.leave();
+  other.join();
+}
+
+// Worker 1 has not set the optimizer yet, so the momentum of the state does not fit it.
+TEST(Gossip, ALoadThatOneWorkerCannotTakeChangesNoWorker) {
+  const auto engine = make_threaded_engine();
+  StoreOptions options;
+  options.engine = engine.get();
+  const Spec optimizer = optim::SGD{.lr = 1, .momentum = 0.5};
+  const auto local = KVStore::create("local", options);
+  local->init({{"w", full(4, 7, *engine)}});
+  local->set_optimizer(optimizer);
+  local->push("w", full(4, 0, *engine));
+  const StoreState state = local->save();
+  ClusterInProcess cluster({.mode = "gossip", .workers = 2, .servers = 0, .engine = engine.get()});
+  cluster.run([&](int worker, KVStore& store) {
+    const NDArray weight = full(4, 0, *engine);
+    store.init({{"w", weight}});
+    if (worker == 0) store.set_optimizer(optimizer);
+    EXPECT_THROW(store.load(worker == 0 ? state : StoreState()), InvalidArgument);
+    store.pull("w", weight);
+    EXPECT_EQ(weight.to_vector<double>(), std::vector<double>(4, 0)) << "worker " << worker;
+    if (worker == 1) store.set_optimizer(optimizer);
+    store.load(worker == 0 ? state : StoreState());
+    EXPECT_EQ(weight.to_vector<double>(), std::vector<double>(4, 7)) << "worker " << worker;
+  });
+}
+
+TEST(Gossip, ARefusedLoadThatMetAnotherCallLeavesNoErrorBehind) {
   ClusterInProcess cluster({.mode = "gossip", .workers = 2, .servers = 0, .serial = false});
   cluster.run([&](int worker, KVStore& store) {
-    Engine& engine = cluster.engine(worker);
-    store.init({{"w", full(4, 0, engine)}});
-    if (worker == 1) {
-      EXPECT_THROW(store.load({}), NetworkError);
-      return;
-    }
-    const NDArray unread = full(4, 1, engine);
-    engine.push({"fails"}, {}, std::array{unread.variable()}, [](TaskContext&) { throw IoError("test"); });
-    EXPECT_THROW(store.load({{{"w", unread}}, {}}), IoError);
-    cluster.kill_worker(worker);
+    store.init({{"w", full(4, 0, cluster.engine(worker))}});
+    if (worker == 0)
+      EXPECT_THROW(store.load({}), InvalidArgument);
+    else
+      EXPECT_THROW(store.all_gather("other", ""), InvalidArgument);
+    EXPECT_EQ(error_of_call([&] { store.barrier(); }), "") << "worker " << worker;
   });
 }
 
@@ -318,9 +361,7 @@ TEST(Gossip, GoesOnAfterAFailedGradient) {
     for (int step = 0; step < 3; ++step) {
       const NDArray gradient = full(4, 1, engine);
       const bool fails = worker == 0 && step == 0;
-      if (fails)
-        engine.push({"fails"}, {}, std::array{gradient.variable()},
-                    [](TaskContext&) { throw InvalidArgument("test"); });
+      if (fails) fail(gradient);
       store.push_pull({{"w", gradient}}, {{"w", weight}}, 1);
       store.step_end();
       if (fails)

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <functional>
 #include <random>
 
 #include "checkpoint/saved_state.h"
+#include "failed_array.h"
 #include "one_key.h"
 
 namespace paceline::test {
@@ -282,6 +284,93 @@ TEST(Store, AStateOfAnotherShapeLeavesEveryKeyAlone) {
     EXPECT_THROW(store->load(state), InvalidArgument);
     const NDArray weight = NDArray::zeros(Shape{2});
     store->pull("a", weight);
+    EXPECT_EQ(weight.to_vector<float>(), (std::vector<float>{1, 1}));
+  }
+}
+
+// Calls `work` for each worker of a job of this mode, with its store. `engine` is of all arrays.
+void run_in(const std::string& mode, Engine& engine, const std::function<void(int, KVStore&)>& work) {
+  if (mode == "local" || mode == "device") {
+    StoreOptions options;
+    options.engine = &engine;
+    return work(0, *KVStore::create(mode, options));
+  }
+  const bool alone = mode == "ring" || mode == "gossip";
+  ClusterInProcess cluster({.mode = mode, .servers = alone ? 0 : 1, .engine = &engine});
+  cluster.run(work);
+}
+
+// Key "a" fits, and comes before the key "b", which does not.
+TEST(Store, AStateOfOtherRulesLeavesEveryKeyAlone) {
+  const auto engine = make_threaded_engine();
+  const auto full = [&](float value) { return NDArray::full(Shape{2}, value, DType::kFloat32, {}, *engine); };
+  const NDArray unread = full(5);
+  fail(unread);
+  const StoreState of_momentum{{{"a", full(5)}, {"b", full(5)}, {"b:momentum", full(5)}}, {}};
+  const StoreState broken{{{"a", full(5)}, {"b", unread}}, {}};
+  for (const char* mode :
+       {"local", "device", "dist_sync", "dist_async:staleness=none", "dist_local:steps=2", "ring", "gossip"}) {
+    SCOPED_TRACE(mode);
+    run_in(mode, *engine, [&](int worker, KVStore& store) {
+      const NDArray a = full(1), b = full(1);
+      store.init({{"a", a}, {"b", b}});
+      store.set_optimizer(optim::SGD{.lr = 1});
+      const auto refusal_of = [&](const StoreState& state) {
+        return error_of_call([&] { store.load(worker == 0 ? state : StoreState{}); });
+      };
+      EXPECT_EQ(refusal_of(of_momentum), "key 'b' has no state 'momentum' under these rules") << worker;
+      EXPECT_NE(refusal_of(broken), "") << worker;
+      store.barrier();
+      store.pull({"a", "b"}, {a, b});
+      for (const NDArray& weight : {a, b}) EXPECT_EQ(weight.to_vector<float>(), (std::vector<float>{1, 1})) << worker;
+    });
+  }
+}
+
+TEST(Store, ATableOfOtherRulesLeavesKeysAndTablesAlone) {
+  const auto engine = make_threaded_engine();
+  const TableSpec first{.name = "first", .rows = 3, .width = 1}, second{.name = "second", .rows = 3, .width = 1};
+  const auto full = [&](const Shape& shape, float value) {
+    return NDArray::full(shape, value, DType::kFloat32, {}, *engine);
+  };
+  StoreState state{{{"w", full({1}, 5)}}, {}};
+  for (const TableSpec& table : {first, second}) {
+    const std::string name = "table:" + table.name;
+    state.arrays.emplace_back(name + ":ids", NDArray::from<std::int64_t>({0}, Shape{1}, {}, *engine));
+    state.arrays.emplace_back(name + ":versions", NDArray::from<std::int64_t>({1}, Shape{1}, {}, *engine));
+    state.arrays.emplace_back(name + ":weight", full({1, 1}, 5));
+  }
+  state.arrays.emplace_back("table:second:momentum", full({1, 1}, 5));
+  for (const char* mode : {"local", "dist_async:staleness=none"}) {
+    SCOPED_TRACE(mode);
+    run_in(mode, *engine, [&](int worker, KVStore& store) {
+      const NDArray weight = full({1}, 1);
+      store.init({{"w", weight}});
+      store.init_table(first);
+      store.init_table(second);
+      store.set_optimizer(optim::SGD{.lr = 1});
+      EXPECT_EQ(error_of_call([&] { store.load(worker == 0 ? state : StoreState{}); }),
+                "table 'second' has no state 'momentum' under these rules");
+      store.barrier();
+      store.pull("w", weight);
+      EXPECT_EQ(weight.to_vector<float>()[0], 1) << worker;
+      EXPECT_EQ(store.report().rows_held, 0) << worker;
+    });
+  }
+}
+
+TEST(Store, ALoadAfterAFailedPushGivesTheWeightsOfTheState) {
+  for (const char* mode : {"local", "device"}) {
+    SCOPED_TRACE(mode);
+    const auto store = KVStore::create(mode);
+    const NDArray weight = NDArray::full(Shape{2}, 1), gradient = NDArray::full(Shape{2}, 1);
+    store->init({{"w", weight}});
+    store->set_optimizer(optim::SGD{.lr = 1});
+    const StoreState state = store->save();
+    fail(gradient);
+    store->push_pull({{"w", gradient}}, {{"w", weight}});
+    EXPECT_THROW(weight.wait(), InvalidArgument);
+    EXPECT_EQ(error_of_call([&] { store->load(state); }), "");
     EXPECT_EQ(weight.to_vector<float>(), (std::vector<float>{1, 1}));
   }
 }

@@ -6,7 +6,10 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <latch>
 #include <thread>
+
+#include "failed_array.h"
 
 namespace paceline::test {
 namespace {
@@ -59,9 +62,7 @@ TEST_P(RingUneven, AFailedGradientHasNoPartInItsRound) {
     for (int step = 0; step < 4; ++step) {
       const NDArray gradient = full(worker == 0 ? -1 : -3, engine);
       const bool fails = worker == 0 && step == 1;
-      if (fails)
-        engine.push({"fails"}, {}, std::array{gradient.variable()},
-                    [](TaskContext&) { throw InvalidArgument("test"); });
+      if (fails) fail(gradient);
       store.push_pull({{"a", gradient}, {"b", gradient}}, {{"a", a}, {"b", b}}, 1);
       store.step_end();
       if (fails)
@@ -83,9 +84,7 @@ TEST_P(RingUneven, APullAfterAFailedPushFailsInsteadOfWaiting) {
     const StoreState first = store.save();
     const auto push = [&](bool fails) {
       const NDArray gradient = full(-1, engine);
-      if (fails)
-        engine.push({"fails"}, {}, std::array{gradient.variable()},
-                    [](TaskContext&) { throw InvalidArgument("test"); });
+      if (fails) fail(gradient);
       store.push("w", gradient);
     };
     for (const bool after_the_step : {true, false}) {
@@ -168,6 +167,36 @@ TEST_P(RingUneven, NewRulesWaitForTheRoundsOfOtherWorkers) {
     weights[static_cast<std::size_t>(worker)] = weight.to_vector<double>()[0];
   });
   EXPECT_EQ(weights, (std::array{2.5, 2.5}));
+}
+
+// Worker 1 stands for a worker that enters when the others have met for their set_optimizer(), and have not set the
+// rules yet: it makes no such call itself.
+TEST_P(RingUneven, AWorkerThatEntersBeforeNewRulesAreSetGetsThem) {
+  ClusterInProcess cluster(ring_of(2));
+  std::array<double, 2> weights{};
+  std::latch set{1};
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    const NDArray weight = full(0, engine);
+    store.init({{"w", weight}});
+    store.set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
+    const auto step = [&] {
+      store.push_pull({{"w", full(-1, engine)}}, {{"w", weight}}, 1);
+      store.step_end();
+      weight.wait();
+    };
+    step();
+    if (worker == 0) {
+      store.set_optimizer(optim::SGD{.lr = 2, .momentum = 0.25});
+      set.count_down();
+    } else {
+      store.barrier();
+      set.wait();
+    }
+    step();
+    weights[static_cast<std::size_t>(worker)] = weight.to_vector<double>()[0];
+  });
+  EXPECT_EQ(weights, (std::array{1 + 2 * 1.25, 1 + 2 * 1.25}));
 }
 
 // Worker 0 makes its call of set_optimizer() when worker 1 has already changed the rate.

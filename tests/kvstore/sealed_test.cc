@@ -1,11 +1,14 @@
 // Large frames in a job with secrets: what travels by the second socket, and what a man in the middle can do there.
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <kvstore/relay.h>
 #include <paceline/error.h>
 #include <paceline/mutex.h>
 #include <paceline/transport.h>
 #include <support/soon.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,6 +16,7 @@
 #include <memory>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "secrets/job_secret.h"
 #include "secrets/keyring.h"
@@ -300,6 +304,57 @@ TEST_F(OnThePath, a_link_that_the_server_closed_carries_answers_again) {
   server_->send(back_, packet("after"));  // once: its numbers begin anew
   EXPECT_TRUE(soon([&] { return has(at_client_, "after"); }));
   EXPECT_EQ(counts_->rejected, rejected);
+}
+
+// Leaves this process a few file descriptors.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(int left) {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    rlimit limit = before_;
+    limit.rlim_cur = std::min<rlim_t>(limit.rlim_cur, 1000);
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    for (int descriptor; (descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) taken_.push_back(descriptor);
+    for (; left > 0 && !taken_.empty(); --left) {
+      left_.push_back(taken_.back());
+      taken_.pop_back();
+      close(left_.back());
+    }
+  }
+  ~FewDescriptors() {
+    for (const int descriptor : taken_) close(descriptor);
+    setrlimit(RLIMIT_NOFILE, &before_);
+  }
+  FewDescriptors(const FewDescriptors&) = delete;
+
+  bool none_is_left() const {
+    return std::all_of(left_.begin(), left_.end(), [](int descriptor) { return fcntl(descriptor, F_GETFD) >= 0; });
+  }
+
+ private:
+  rlimit before_ = {};
+  std::vector<int> taken_, left_;
+};
+
+// A monitored connection of ZeroMQ takes three descriptors before it asks for the one of TCP.
+TEST_F(OnThePath, the_second_socket_opens_when_there_are_descriptors_again) {
+  client_->send(link_, packet("settled", 100));
+  ASSERT_TRUE(soon([&] { return has(at_server_, "settled"); }));
+  {
+    const FewDescriptors descriptors(3);
+    client_->send(link_, packet("without", 200000));
+    ASSERT_TRUE(soon([&] { return descriptors.none_is_left() && has(at_server_, "without"); }));
+    client_->send(link_, packet("still without", 200000));
+    ASSERT_TRUE(soon([&] { return has(at_server_, "still without"); }));
+  }
+  // A new round begins ten seconds after the attempt.
+  bool opened = false;
+  for (int i = 0; i < 600 && !opened; ++i) {
+    client_->send(link_, packet("again", 200000));
+    std::this_thread::sleep_for(100ms);
+    opened = bulk_bytes() > 200000;
+  }
+  EXPECT_TRUE(opened);
 }
 
 TEST_F(OnThePath, without_a_way_to_the_second_socket_large_frames_travel_in_curve) {

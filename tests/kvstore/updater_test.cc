@@ -9,6 +9,8 @@
 #include <random>
 #include <thread>
 
+#include "failed_array.h"
+
 namespace paceline {
 namespace {
 
@@ -183,7 +185,7 @@ TEST(Dana, OneWorkerIsNesterovBitForBit) {
 TEST(Dana, TheVelocityOutlivesAFailedGradient) {
   const auto rule = make_worker_rule(Spec::parse("momentum:lr=1,momentum=0.5"), "dana");
   const NDArray weight = NDArray::zeros({2}), good = NDArray::full({2}, 1), bad = NDArray::full({2}, 1);
-  default_engine().push({"fails"}, {}, std::array{bad.variable()}, [](TaskContext&) { throw InvalidArgument("test"); });
+  test::fail(bad);
   EXPECT_EQ(rule->prepare("w", good, weight).to_vector<float>(), (std::vector<float>{1.5, 1.5}));
   EXPECT_THROW(rule->prepare("w", bad, weight).wait(), InvalidArgument);
   const auto next = make_worker_rule(Spec::parse("momentum:lr=1,momentum=0.5"), "dana");

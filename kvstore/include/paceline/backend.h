@@ -230,7 +230,7 @@ class Backend {
   // Collective: every live worker calls it, after init() with the same keys. Only the state that the leader passes
   // counts. The job of the state may have had other numbers of servers and workers. In modes with servers, clocks move
   // forward to the clock of the state, and never back. If the state does not fit the keys or the rules, every worker
-  // throws InvalidArgument; some weights may then be the state's.
+  // throws InvalidArgument, and all weights and states stay as they were.
   virtual void load(const StoreState& state) = 0;
 
   // Blocks until every push is acknowledged, then leaves the job. The destructor leaves without waiting for pushes. If

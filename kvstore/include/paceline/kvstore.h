@@ -143,7 +143,9 @@ class KVStore {
   void push_pull_rows(const std::vector<RowPush>& gradients, const std::vector<RowPull>& rows,
                       std::int64_t examples = 1, int priority = 0);
   // These functions do what the Backend functions of the same names do. In addition, all_gather() throws
-  // InvalidArgument for an empty name, and for a value of more than 32 MiB / size().
+  // InvalidArgument for an empty name, and for a value of more than 32 MiB / size(). A saved state does not hold the
+  // rate of set_learning_rate(), and load() does not change the rate. So a job that resumes sets its rate again.
+  // Schedules go on from the state, which holds the number of examples so far.
   void step_end();
   void barrier();
   GatheredValues all_gather(const std::string& name, const std::string& value);

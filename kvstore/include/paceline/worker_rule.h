@@ -39,9 +39,10 @@ class WorkerRule {
   // run in parallel.
   virtual void pulled(const std::string&, std::span<const PulledRun>, std::int64_t /*pushes*/, const NDArray&) {}
 
-  // Save and load the state, as arrays "<key>/<slot>", for checkpoints. load() throws InvalidArgument for an unknown
-  // name.
+  // Save and load the state, as arrays "<key>/<slot>", for checkpoints. check() throws InvalidArgument for an unknown
+  // name, and load() throws what check() would throw.
   virtual NamedArrays state() const = 0;
+  virtual void check(const NamedArrays& state) const = 0;
   virtual void load(const NamedArrays& state) = 0;
 };
 

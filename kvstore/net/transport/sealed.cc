@@ -285,12 +285,13 @@ class Sealed final : public Transport {
   void on_answer(LinkId link, const Control& answer) {
     const Lock lock(mutex_);
     const auto session = sessions_.find(link);
-    if (!session || !sealed::is_current(*session, answer) || !session->connected || session->bulk != 0 ||
-        answer.key().size() != kSecretBytes || answer.port() == 0 || answer.port() > 65535)
+    if (!session || !sealed::is_current(*session, answer) || !session->connected) return;
+    if (session->is_unreached(Clock::now())) return say_hello(*session);
+    if (session->bulk != 0 || answer.key().size() != kSecretBytes || answer.port() == 0 || answer.port() > 65535)
       return;
     session->in = std::make_shared<const SealingKey>(answer.key());
     try {
-      session->bulk = bulk_->connect(join_host_port(session->host, static_cast<int>(answer.port())), answer.token());
+      session->dial(bulk_->connect(join_host_port(session->host, static_cast<int>(answer.port())), answer.token()));
     } catch (const std::exception& error) {
       LOG_EVERY_N(WARNING, 100) << "[tcp] large frames travel in CURVE: " << error.what();
       session->word = {};

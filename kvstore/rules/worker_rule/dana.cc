@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <string_view>
 
 #include "worker_rule/rules.h"
 
@@ -50,22 +51,24 @@ class Dana final : public WorkerRule {
 
   NamedArrays state() const override {
     NamedArrays arrays;
-    for (const auto& [key, slot] : slots_) arrays.emplace_back(key + "/velocity", slot.velocity);
+    for (const auto& [key, slot] : slots_) arrays.emplace_back(key + std::string(kVelocity), slot.velocity);
     return arrays;
   }
 
+  void check(const NamedArrays& state) const override {
+    for (const auto& [name, array] : state) require(name.ends_with(kVelocity), "[dana] has no state '", name, "'");
+  }
   void load(const NamedArrays& state) override {
-    std::map<std::string, Slot> slots;
-    for (const auto& [name, array] : state) {
-      const std::size_t end = name.rfind('/');
-      require(end != std::string::npos && name.substr(end) == "/velocity", "[dana] has no state '", name, "'");
-      // Not a copy: that of a velocity which a failed gradient has left as it was would be empty.
-      slots[name.substr(0, end)].velocity = array.contiguous();
-    }
-    slots_ = std::move(slots);
+    check(state);
+    slots_.clear();
+    // Not copies: that of a velocity which a failed gradient has left as it was would be empty.
+    for (const auto& [name, array] : state)
+      slots_[name.substr(0, name.size() - kVelocity.size())].velocity = array.contiguous();
   }
 
  private:
+  static constexpr std::string_view kVelocity = "/velocity";
+
   struct Slot {
     NDArray velocity, update;
     Preparation preparation;  // with the key's weight decay

@@ -48,9 +48,10 @@ class Predict final : public WorkerRule {
 
   // The prediction begins anew after a resume.
   NamedArrays state() const override { return {}; }
-  void load(const NamedArrays& state) override {
+  void check(const NamedArrays& state) const override {
     if (!state.empty()) throw InvalidArgument("[predict] has no state '" + state.front().first + "'");
   }
+  void load(const NamedArrays& state) override { check(state); }
 
  private:
   struct Run {

@@ -128,7 +128,6 @@ class RingBackend final : public Backend {
     client_.agree_on_rules(optimizer_calls_ + 1, optimizer.text());  // a refused call does not count
     pending_->wait_none();  // every worker applies the earlier pushes by the old rules
     peer_.set_rules(++optimizer_calls_, optimizer);
-    optimizer_ = optimizer;
   }
 
   void set_learning_rate(double rate) override {
@@ -414,7 +413,6 @@ class RingBackend final : public Backend {
   std::shared_ptr<Step> sent_ PACELINE_GUARDED_BY(mutex_), applied_ PACELINE_GUARDED_BY(mutex_);
   std::weak_ptr<Step> last_applied_ PACELINE_GUARDED_BY(mutex_);
 
-  Spec optimizer_{"sgd", {}};
   std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;
   Mutex resume_mutex_;
   std::atomic<bool> paused_ = false;
@@ -445,34 +443,27 @@ void RingBackend::load(const StoreState& state) {
   barrier();
   const int leader = client_.leader();
   std::exception_ptr refused;
+  std::string why;
   if (leader == rank()) {
     try {
+      Lock lock(mutex_);
       SavedStore store = SavedStore::read(state);
-      adapt_state(store, *make_optimizer(optimizer_), *make_staleness("none", {}), false);
+      store.require_known(keys_);
+      adapt_state(store, *make_optimizer(peer_.optimizer()), *make_staleness("none", {}), false);
       if (std::ranges::any_of(store.workers, [](const auto& worker) { return !worker.second.empty(); }))
         LOG(WARNING) << "the checkpoint's state of workers is not used in mode ring";
-      Lock lock(mutex_);
       peer_.load(cut(store, keys_));
-    } catch (const InvalidArgument&) {
+    } catch (const std::exception& error) {
       refused = std::current_exception();
-      peer_.refuse_fetches(refused);
+      why = error.what();
     }
   }
+  // All workers get the same answer, so either all of them go on or none.
+  for (const auto& [rank, said] : all_gather("/load", why))
+    if (!said.empty() && !refused) refused = std::make_exception_ptr(InvalidArgument(said));
+  if (refused) std::rethrow_exception(refused);
+  if (leader != rank()) peer_.fetch(leader, true);
   barrier();
-  if (leader != rank()) {
-    try {
-      peer_.fetch(leader, true);
-    } catch (const InvalidArgument&) {
-      refused = std::current_exception();
-    }
-  } else if (const std::optional<int> other = refused ? member() : std::nullopt) {
-    peer_.fetch(*other, true);  // the failed load may have replaced some pieces
-  }
-  barrier();
-  if (refused) {
-    if (leader == rank()) peer_.refuse_fetches(nullptr);
-    std::rethrow_exception(refused);
-  }
   {
     Lock lock(mutex_);
     compressor_.forget_state();  // the state belongs to gradients before the load

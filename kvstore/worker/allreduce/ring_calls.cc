@@ -69,11 +69,14 @@ void RingPeer::forget_values(int piece) {
 }
 
 void RingPeer::set_rules(std::uint32_t call, const Spec& optimizer) {
-  on_thread([&, this] { use_rules(call, optimizer); });
+  change_rules([&, this] {
+    if (call <= optimizer_call_) return false;
+    use_rules(call, optimizer);
+    return true;
+  });
 }
 
 void RingPeer::use_rules(std::uint32_t call, const Spec& optimizer) {
-  if (call <= optimizer_call_) return;
   updater_->set_rules(optimizer, "none", {});
   optimizer_call_ = call;
   optimizer_ = optimizer.text();
@@ -87,6 +90,10 @@ std::uint32_t RingPeer::optimizer_call() {
   return on_thread([this] { return optimizer_call_; });
 }
 
+Spec RingPeer::optimizer() {
+  return on_thread([this] { return Spec::parse(optimizer_); });
+}
+
 wire::RingRules RingPeer::rules() const {
   wire::RingRules rules;
   rules.set_optimizer_call(optimizer_call_);
@@ -98,11 +105,7 @@ wire::RingRules RingPeer::rules() const {
 }
 
 void RingPeer::take_rules(const wire::RingRules& others) {
-  if (newcomer_ && others.optimizer_call() > optimizer_call_) {
-    use_rules(others.optimizer_call(), Spec::parse(others.optimizer()));
-    rate_of_ = others.rate_of();
-    rate_ = others.rate();
-  }
+  if (others.optimizer_call() > optimizer_call_) use_rules(others.optimizer_call(), Spec::parse(others.optimizer()));
   take_rate(others.rate_of(), others.rate_call(), others.rate());
 }
 
@@ -115,11 +118,18 @@ void RingPeer::take_rate(std::uint32_t rate_of, std::uint64_t call, double rate)
 }
 
 void RingPeer::set_learning_rate(double rate) {
-  const auto tells = on_thread([&, this] {
+  change_rules([&, this] {
     rate_ = rate;
     ++rate_calls_;
+    return true;
+  });
+}
+
+void RingPeer::change_rules(const std::function<bool()>& change) {
+  const auto tells = on_thread([&, this] {
     std::vector<std::pair<int, Message>> messages;
-    for (const auto& [rank, other] : others_) messages.emplace_back(rank, tell_message(0));
+    if (!change()) return messages;
+    for (const auto& [rank, other] : others_) messages.emplace_back(rank, tell_message(0, true));
     return messages;
   });
   for (const auto& [rank, message] : tells) {

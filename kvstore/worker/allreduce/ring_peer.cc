@@ -241,7 +241,7 @@ void RingPeer::let_pass(std::uint64_t round) {
   update_over();
 }
 
-Message RingPeer::tell_message(std::uint64_t want) {
+Message RingPeer::tell_message(std::uint64_t want, bool with_rules) {
   wire::RingTell body;
   body.set_generation(generation_);
   body.set_number(++tells_);
@@ -252,6 +252,7 @@ Message RingPeer::tell_message(std::uint64_t want) {
   body.set_rate_call(rate_calls_);
   body.set_rate(rate_);
   body.set_rate_of(rate_of_);
+  if (with_rules) *body.mutable_rules() = rules();
   return message_of(MessageKind::kRingTell, body);
 }
 

@@ -157,18 +157,21 @@ class RingPeer {
   void keep_values();
   // Undoes keep_values() and fetch() for the pieces from `piece` on: they count as without weights again.
   void forget_values(int piece);
-  // Fetches weights and state from worker `rank`. `all`: of all pieces; otherwise only of pieces without weights. A
-  // worker that is not in the ring yet takes over the rules too.
+  // Fetches weights, state and newer rules from worker `rank`. `all`: of all pieces; otherwise only of pieces without
+  // weights.
   void fetch(int rank, bool all);
   // Brings this worker, which joined after the start, into the ring. The worker gets the weights, state and rules that
   // the others have at that time. It must have added all pieces of the ring before. Returns the first step that it can
   // contribute to.
   std::uint64_t enter();
-  // `call` counts this worker's calls of set_rules(). A call that the ring made before this worker entered changes
-  // nothing.
+  // `call` counts this worker's calls of set_rules(). Of several workers, the first to make a call changes the rules
+  // for all. set_rules() and set_learning_rate() wait until the other workers in the ring have what this worker has
+  // changed. A worker that enters later takes it over.
   void set_rules(std::uint32_t call, const Spec& optimizer);
-  // The number of the last set_rules() that counts here. The worker has taken over the earlier ones when it entered.
+  // The number of the last set_rules() that counts here, and its optimizer. The worker may have taken both over from
+  // another worker.
   std::uint32_t optimizer_call();
+  Spec optimizer();
   void set_learning_rate(double rate);
   // Makes this worker idle: no round waits for it, not even a round that already does. No push of this worker may be in
   // flight.
@@ -184,9 +187,8 @@ class RingPeer {
     SliceCounters counters;
   };
   PieceState save(int piece);
+  // The states fit the pieces and the rules.
   void load(const std::vector<PieceState>& states);
-  // Sets the error that fetch() from this worker throws from now on; null: none.
-  void refuse_fetches(std::exception_ptr why);
   StoreReport report();
 
  private:
@@ -332,7 +334,11 @@ class RingPeer {
   // Applies a round. `update` changes the weights, and writes the copies that `out` asks for.
   void apply(int number, std::uint64_t round, const std::function<void(const RoundCopies& out)>& update);
   void use_rules(std::uint32_t call, const Spec& optimizer);
+  // Runs `change` on the peer's thread. If it returns true, waits until the other workers have the new rules. Runs on
+  // any other thread.
+  void change_rules(const std::function<bool()>& change);
   wire::RingRules rules() const;
+  // Takes over the optimizer of a later set_rules(), and a newer rate.
   void take_rules(const wire::RingRules& others);
   // Takes over a newer rate of another worker. `rate_of`: as the member with this name.
   void take_rate(std::uint32_t rate_of, std::uint64_t call, double rate);
@@ -343,7 +349,7 @@ class RingPeer {
   void update_over();
   std::uint64_t host_over() const;
   void let_pass(std::uint64_t round);
-  Message tell_message(std::uint64_t want);
+  Message tell_message(std::uint64_t want, bool with_rules = false);
   void tell(int rank, std::uint64_t want);
   void want_from(int rank, std::uint64_t over);
   bool settled_here(std::uint64_t need);
@@ -415,8 +421,8 @@ class RingPeer {
   std::uint64_t frozen_over_ = 0;
   std::map<int, std::vector<Age>> states_;  // of the other workers, as in frozen_
   int fetches_left_ = 0;
-  std::exception_ptr failure_, refusal_;
-  std::string optimizer_;
+  std::exception_ptr failure_;
+  std::string optimizer_ = "sgd";
   std::uint32_t optimizer_call_ = 0;
   double rate_ = LearningRate().base(), used_rate_ = rate_;
   std::uint64_t rate_calls_ = 0;

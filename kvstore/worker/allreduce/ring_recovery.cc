@@ -151,6 +151,7 @@ bool RingPeer::take_result(const Request& request) {
 void RingPeer::on_tell(const Request& request) {
   const auto body = parse_body<wire::RingTell>(request.message());
   for (const std::uint64_t round : {body.over(), body.passed(), body.want()}) expect_round(round);
+  if (body.has_rules()) take_rules(body.rules());
   take_rate(body.rate_of(), body.rate_call(), body.rate());
   if (!in_step(request, body.generation())) return;
   const int rank = request.from().rank;
@@ -413,7 +414,6 @@ void RingPeer::fetch(int rank, bool all) {
 
 void RingPeer::answer_fetch(const Request& request) {
   const auto body = parse_body<wire::RingAsk>(request.message());
-  if (refusal_) std::rethrow_exception(refusal_);
   for (const std::uint32_t number : body.pieces()) {
     if (number < pieces_.size() && pieces_[number].valid) continue;
     early_fetches_.push_back(request);
@@ -482,10 +482,6 @@ void RingPeer::load(const std::vector<PieceState>& states) {
     for (const PieceState& state : states) load_piece(state, 0);
     for (const PieceState& state : states) ++pieces_[static_cast<std::size_t>(state.piece)].loads;
   });
-}
-
-void RingPeer::refuse_fetches(std::exception_ptr why) {
-  on_thread([&, this] { refusal_ = why; });
 }
 
 }  // namespace paceline

@@ -11,7 +11,7 @@ namespace paceline {
 
 // Gathers this worker's weights and state of all pieces.
 SavedStore gather(const RingKeys& keys, RingPeer& peer, Engine& engine);
-// Cuts a state into pieces. Throws InvalidArgument if the state has other keys.
+// Cuts a state into pieces. Throws as SavedStore::find().
 std::vector<RingPeer::PieceState> cut(const SavedStore& store, const RingKeys& keys);
 
 }  // namespace paceline

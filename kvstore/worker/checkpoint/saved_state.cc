@@ -151,6 +151,8 @@ const SavedKey& SavedStore::find(const std::string& key, const Shape& shape, DTy
   for (const auto& [slot, array] : saved.slots)
     require(array.size() == shape.size() && array.dtype() == dtype, "state '", slot, "' of key '", key, "' is ",
             array.describe(), ", expected ", name_of(dtype), " ", shape);
+  saved.weight.wait();
+  for (const auto& [slot, array] : saved.slots) array.wait();
   return saved;
 }
 
@@ -185,6 +187,8 @@ void adapt_state(SavedStore& store, const Optimizer& optimizer, const Staleness&
       if (unused) dropped.insert(entry.first);
       return unused;
     });
+    for (const auto& [slot, array] : key.slots)
+      require(std::ranges::count(known, slot) > 0, "key '", name, "' has no state '", slot, "' under these rules");
   }
   if (dropped.empty()) return;
   std::string names;

@@ -36,7 +36,8 @@ struct SavedStore {
   // Throws InvalidArgument if a counter is no number.
   static SavedStore read(const StoreState& state);
 
-  // Throws InvalidArgument if the state lacks the key, or has an array of another shape or type.
+  // Waits for the arrays of the key. Throws InvalidArgument if the state lacks the key, or has an array of another
+  // shape or type.
   const SavedKey& find(const std::string& key, const Shape& shape, DType dtype) const;
   // Throws InvalidArgument naming keys or tables of the state that are not in these maps.
   template <class Keys>
@@ -63,9 +64,9 @@ bool is_policy_state(const std::string& slot);
 // Adapts a state that another mode has saved to these rules. Momentum is the slot "momentum" at the servers, or
 // "velocity" of dana at the workers. `worker_momentum`: moves it to worker 0. Otherwise moves it to the servers if the
 // optimizer has such a slot. The sum of all momenta stays the same. One worker with dana therefore goes on exactly as
-// with the optimizer nesterov. State of staleness policies that `policy` does not have is dropped with a warning.
-// Unknown state of an optimizer is kept, and Updater::load_slice() refuses it. Version 0.1.0 saved the state of the
-// user's own policies (`own`) without the policy's name, which is added here.
+// with the optimizer nesterov. State of staleness policies that `policy` does not have is dropped with a warning. For
+// other state that the rules do not have, throws InvalidArgument naming the key and the slot. Version 0.1.0 saved the
+// state of the user's own policies (`own`) without the policy's name, which is added here.
 void adapt_state(SavedStore& store, const Optimizer& optimizer, const Staleness& policy, bool worker_momentum,
                  const Extensions& own = {});
 

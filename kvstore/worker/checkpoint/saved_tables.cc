@@ -48,9 +48,9 @@ void SavedTable::write(const TableSpec& table, StoreState& state, Engine& engine
   state.counters.emplace_back("examples:" + prefix, std::to_string(examples));
 }
 
-LoadedTable LoadedTable::read(const TableSpec& table, const StoreState& state, const Staleness& policy) {
+LoadedTable LoadedTable::read(const TableSpec& table, const StoreState& state, const RowRules& rules) {
   LoadedTable loaded;
-  const std::vector<std::string> known = policy.state_names();
+  const std::vector<std::string>& known = rules.state_names;
   for (const auto& [name, array] : state.arrays) {
     const auto part = parse_table_slot(name);
     if (!part || part->first != table.name) continue;
@@ -62,14 +62,19 @@ LoadedTable LoadedTable::read(const TableSpec& table, const StoreState& state, c
     }
     const NDArray dense = array.contiguous();
     dense.wait();
-    if (slot == "ids")
+    if (slot == "ids") {
       loaded.ids_ = dense;
-    else if (slot == "versions")
+    } else if (slot == "versions") {
       loaded.versions_ = dense;
-    else
+    } else {
+      require(slot == "weight" || std::ranges::count(known, slot) > 0, "table '", table.name, "' has no state '", slot,
+              "' under these rules");
       loaded.arrays_.emplace_back(slot, dense);
+    }
   }
   require(!loaded.ids_.is_none() && !loaded.versions_.is_none(), "the checkpoint has no table '", table.name, "'");
+  require(std::ranges::count(loaded.arrays_, std::string("weight"), &NamedArrays::value_type::first) > 0,
+          "a checkpoint without the weights of table '", table.name, "'");
   require(loaded.ids_.dtype() == DType::kInt64 && loaded.versions_.dtype() == DType::kInt64 &&
               loaded.ids_.size() == loaded.versions_.size(),
           "the checkpoint's table '", table.name, "' has ids ", loaded.ids_.describe(), " and versions ",

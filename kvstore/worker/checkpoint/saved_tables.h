@@ -7,7 +7,6 @@
 // The counter is examples:table:<name>. A ':' of the name is escaped (saved_names.h).
 
 #include <paceline/backend.h>
-#include <paceline/staleness.h>
 
 #include <string>
 #include <utility>
@@ -31,9 +30,9 @@ class SavedTable {
 // Rows that were read from a state.
 class LoadedTable {
  public:
-  // Drops state of staleness policies that `policy` does not have, with a warning. Throws InvalidArgument if the state
-  // lacks the table, or if its arrays do not fit `table`.
-  static LoadedTable read(const TableSpec& table, const StoreState& state, const Staleness& policy);
+  // Drops state of staleness policies that `rules` do not have, with a warning. Throws InvalidArgument if the state
+  // lacks the table, or if its arrays do not fit `table` or `rules`. RowTable::load() then takes all arrays.
+  static LoadedTable read(const TableSpec& table, const StoreState& state, const RowRules& rules);
 
   std::span<const std::int64_t> ids() const {
     return {ids_.data_as<const std::int64_t>(), static_cast<std::size_t>(ids_.size())};

@@ -16,6 +16,14 @@ namespace {
 
 constexpr const char* kLoaded = "loaded";  // what a worker tells the others at the end of load()
 
+// Throws InvalidArgument if the optimizers of two workers differ, given as texts.
+void require_same_rules(const GatheredValues& rules) {
+  for (const auto& [worker, text] : rules)
+    require(text == rules.begin()->second, "worker ", rules.begin()->first, " has the optimizer '",
+            rules.begin()->second, "', and worker ", worker, " has '", text,
+            "'; every worker calls set_optimizer() before load()");
+}
+
 struct GossipOptions {
   std::int64_t steps = 1, seed = 0;
   std::string transport;
@@ -105,6 +113,7 @@ class GossipBackend final : public Backend {
     make_optimizer(optimizer);
     client_.agree_on_rules(++optimizer_calls_, optimizer.text());
     local_->set_optimizer(optimizer);
+    rules_ = optimizer.text();
   }
   void set_learning_rate(double rate) override { local_->set_learning_rate(rate); }
 
@@ -197,13 +206,16 @@ class GossipBackend final : public Backend {
   }
 
   void meet_at_scheduler() { client_.meet(client_.next_barrier(), 0); }
+  GatheredValues gather(const std::string& name, const std::string& value) {
+    return client_.gather(client_.next_barrier(), 0, false, name, value).second;
+  }
 
   // Waits until all live workers have come, and gives all of them the mean of their weights. No training changes
   // weights meanwhile. The leader runs `at_leader` when it has the mean.
   GatheredValues meet_all(const std::function<void()>& at_leader, const std::string& name = {},
                           const std::string& value = {}) {
     settle();
-    GatheredValues given = client_.gather(client_.next_barrier(), 0, false, name, value).second;
+    GatheredValues given = gather(name, value);
     const int leader = client_.leader();
     if (leader == rank()) {
       peer_.take_mean();
@@ -225,6 +237,7 @@ class GossipBackend final : public Backend {
   GossipPeer peer_;
   SchedulerClient client_;
   std::int64_t step_ = 0;
+  std::string rules_;  // the optimizer, as text
   std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;
   bool finished_ = false;
 };
@@ -232,39 +245,36 @@ class GossipBackend final : public Backend {
 // The state that the leader passes counts. The other workers fetch weights and optimizer state from the leader.
 void GossipBackend::load(const StoreState& state) {
   settle();
-  meet_at_scheduler();
-  const int leader = client_.leader();
+  const GatheredValues rules = gather("/rules", rules_);
+  const int leader = rules.empty() ? rank() : rules.begin()->first;  // also if it is lost meanwhile
   std::exception_ptr refused;
+  std::string why;
   try {
+    client_.require_one_name();
+    require_same_rules(rules);  // a state that fits the leader's rules then fits those of all workers
     if (leader == rank()) local_->load(state);
-  } catch (const InvalidArgument&) {
+  } catch (const std::exception& error) {
     refused = std::current_exception();
-    peer_.refuse_fetches(refused);
+    why = error.what();
   }
-  meet_at_scheduler();
+  const GatheredValues outcome = gather("/load", why);
+  for (const auto& [worker, said] : outcome)
+    if (!said.empty() && !refused) refused = std::make_exception_ptr(InvalidArgument(said));
   bool loaded = leader == rank() && !refused;
-  try {
-    if (leader != rank()) {
-      SavedStore store;
-      const auto keys = peer_.keys();
-      const std::vector<SavedKey> fetched = peer_.fetch(leader, 0, true);
-      for (std::size_t k = 0; k < fetched.size(); ++k) store.keys[keys[k].key] = fetched[k];
-      if (!fetched.empty()) local_->load(store.write());
-      loaded = !fetched.empty() || keys.empty();
-    }
-  } catch (const InvalidArgument&) {
-    refused = std::current_exception();
+  if (leader != rank() && !refused && outcome.count(leader) > 0) {
+    SavedStore store;
+    const auto keys = peer_.keys();
+    const std::vector<SavedKey> fetched = peer_.fetch(leader, 0, true);
+    for (std::size_t k = 0; k < fetched.size(); ++k) store.keys[keys[k].key] = fetched[k];
+    if (!fetched.empty()) local_->load(store.write());
+    loaded = !fetched.empty() || keys.empty();
   }
   // All workers learn whether all have loaded the state. Some have not if the leader was lost meanwhile.
-  const GatheredValues outcomes =
-      client_.gather(client_.next_barrier(), 0, false, "/load", loaded ? kLoaded : "").second;
-  if (refused) {
-    peer_.refuse_fetches(nullptr);
-    std::rethrow_exception(refused);
-  }
+  const GatheredValues loads = gather("/loaded", loaded ? kLoaded : "");
   client_.require_one_name();
-  for (const auto& [worker, outcome] : outcomes)
-    if (outcome != kLoaded)
+  if (refused) std::rethrow_exception(refused);
+  for (const auto& [worker, said] : loads)
+    if (said != kLoaded)
       throw NetworkError(
           str("worker ", worker, " could not load the state: some weights are the state's and some are not"));
 }

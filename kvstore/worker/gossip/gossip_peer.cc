@@ -64,11 +64,6 @@ std::vector<LocalBackend::Weights> GossipPeer::keys() const {
   return keys_;
 }
 
-void GossipPeer::refuse_fetches(std::exception_ptr why) {
-  Lock lock(mutex_);
-  refusal_ = std::move(why);
-}
-
 void GossipPeer::leave() {
   {
     Lock lock(mutex_);
@@ -203,7 +198,6 @@ Message GossipPeer::answer_fetch(const Request& request) {
   wire::WorkerSlices reply;
   PayloadWriter payload;
   Lock lock(mutex_);
-  if (refusal_) std::rethrow_exception(refusal_);
   for (std::size_t k = body.first(); k < keys_.size(); ++k)
     write_slice(updater_, keys_[k].slice, body.state(), reply.add_slices(), &payload);
   return message_of(MessageKind::kReply, reply, payload.finish());

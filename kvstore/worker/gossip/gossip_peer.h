@@ -19,7 +19,6 @@
 #include <paceline/mutex.h>
 
 #include <cstdint>
-#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -65,11 +64,8 @@ class GossipPeer {
   // block.
 
   // Asks worker `from` for the weights of all keys numbered `first` or higher. With `state`, also asks for the
-  // optimizer's state. Returns an empty list if that worker is lost. Throws the error that it has set with
-  // refuse_fetches().
+  // optimizer's state. Returns an empty list if that worker is lost.
   std::vector<SavedKey> fetch(int from, std::size_t first, bool state);
-  // Sets the error that other workers get from now on when they fetch() from this one. Null: fetch() works again.
-  void refuse_fetches(std::exception_ptr why);
   // Moves the weights of key `first` and of all later keys towards `fetched`, by `share` of the difference.
   void take(const std::vector<SavedKey>& fetched, std::size_t first, double share);
   // Moves the weights to the mean over the workers that can be reached.
@@ -104,7 +100,6 @@ class GossipPeer {
   mutable Mutex mutex_;
   std::vector<Weights> keys_ PACELINE_GUARDED_BY(mutex_);
   std::map<int, Answer> answers_ PACELINE_GUARDED_BY(mutex_);  // by rank
-  std::exception_ptr refusal_ PACELINE_GUARDED_BY(mutex_);
   bool leaving_ PACELINE_GUARDED_BY(mutex_) = false;
 
   Node node_;  // last, because its threads use the other members

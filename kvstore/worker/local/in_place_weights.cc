@@ -202,9 +202,6 @@ SavedKey InPlaceWeights::save(const InPlaceKey& key) const {
 }
 
 void InPlaceWeights::load(InPlaceKey& key, const SavedKey& saved) const {
-  for (const auto& [slot, array] : saved.slots)
-    require(!key.average && std::ranges::count(rules_->names, slot) > 0, "key '", key.name, "' has no state '", slot,
-            "' under these rules");
   key.counters = saved.counters;
   key.weight.copy_from(here_of(saved.weight, key.weight.engine()));
   if (key.average) return;
@@ -212,7 +209,7 @@ void InPlaceWeights::load(InPlaceKey& key, const SavedKey& saved) const {
   for (std::size_t i = 0; i < key.state.size(); ++i) {
     const auto found = saved.slots.find(rules_->names[i]);
     if (found != saved.slots.end())
-      key.state[i].copy_from(here_of(found->second, key.weight.engine()));
+      key.state[i].copy_from(here_of(found->second, key.weight.engine()).view(key.weight.shape()));
     else
       key.counters.optimizer_updates = 0;
   }

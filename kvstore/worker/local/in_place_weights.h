@@ -51,7 +51,7 @@ class InPlaceWeights {
   std::int64_t updates() const { return updates_; }
 
   SavedKey save(const InPlaceKey& key) const;
-  // Throws InvalidArgument for state that the optimizer does not have.
+  // `saved` fits the key and the optimizer.
   void load(InPlaceKey& key, const SavedKey& saved) const;
 
  private:

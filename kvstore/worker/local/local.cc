@@ -285,7 +285,8 @@ class InThisProcess final : public LocalBackend {
     store.require_known(keys_, tables_.all());
     adapt_state(store, *make_optimizer(optimizer_), *make_staleness("none", {}), false);
     if (!store.workers.empty()) LOG(WARNING) << "the checkpoint's state of workers is not used in mode local";
-    for (const auto& [name, key] : keys_) store.find(name, key.shape, key.dtype);  // before any key or table changes
+    // All errors come before any key or table changes.
+    for (const auto& [name, key] : keys_) store.find(name, key.shape, key.dtype);
     tables_.load(state);
     std::vector<PullItem> pulls;
     for (auto& [name, key] : keys_) {
@@ -298,6 +299,8 @@ class InThisProcess final : public LocalBackend {
       NamedArrays arrays{{"weight", saved.weight}};
       for (const auto& [slot, array] : saved.slots) arrays.emplace_back(slot, array);
       updater_->load_slice(key.slice, arrays, saved.counters);
+      engine_.push({"store.load"}, {}, std::array{key.weights},
+                   [](TaskContext&) {});  // an earlier push may have failed
     }
     pull(pulls, 0);
     for (const PullItem& item : pulls) item.out.wait();

@@ -147,7 +147,7 @@ void LocalTables::save(StoreState& state) const {
 void LocalTables::load(const StoreState& state) {
   std::vector<std::pair<LocalTable*, LoadedTable>> all;  // read before any table changes
   for (const auto& [name, table] : tables_)
-    all.emplace_back(table.get(), LoadedTable::read(table->rows.spec(), state, *rules_->staleness));
+    all.emplace_back(table.get(), LoadedTable::read(table->rows.spec(), state, *rules_));
   for (const auto& [table, loaded] : all)
     table->rows.load(loaded.ids(), loaded.versions(), loaded.arrays(), loaded.examples, true);
 }

@@ -17,19 +17,12 @@
 
 #include "checkpoint/saved_state.h"
 #include "draw.h"
+#include "servers/local_state.h"
 
 namespace paceline {
 namespace {
 
 using Form = AveragingOptions::Form;
-
-// The name of a worker's array with the counters of a key: examples of the job, and updates of the optimizer.
-constexpr const char* kCounters = ":counters";
-
-NDArray pack(const SliceCounters& counters) {
-  return NDArray::from<double>(
-      {static_cast<double>(counters.examples), static_cast<double>(counters.optimizer_updates)}, Shape{2});
-}
 
 struct LocalKey {
   std::string name;
@@ -53,20 +46,6 @@ void subtract_from(const NDArray& from, const NDArray& what) {
   T* b = what.data_as<T>();
   for (std::int64_t i = 0; i < what.size(); ++i) b[i] = a[i] - b[i];
 }
-
-// Saves and loads the optimizer's state at the worker, for checkpoints. Leaves gradients as they are.
-class LocalState final : public WorkerRule {
- public:
-  explicit LocalState(std::function<NamedArrays()> save) : save_(std::move(save)) {}
-  NDArray prepare(const std::string&, const NDArray& gradient, const NDArray&) override { return gradient; }
-  NamedArrays state() const override { return save_(); }
-  void load(const NamedArrays& state) override { loaded_ = state; }
-  const NamedArrays& loaded() const { return loaded_; }
-
- private:
-  const std::function<NamedArrays()> save_;
-  NamedArrays loaded_;
-};
 
 // The arguments of Backend::data_commit().
 struct Commit {
@@ -135,7 +114,8 @@ class AveragingBackend final : public Backend {
     Spec at_servers{"sgd", {{"lr", "1"}}};
     if (options_.form == Form::kElastic)
       at_servers.options = {{"lr", str(options_.alpha)}, {"rescale", "-1"}, {"weight_decay", "1"}};
-    auto state = std::make_unique<LocalState>([this] { return local_state(); });
+    auto state = std::make_unique<LocalState>([this] { return local_state(); },
+                                              [this](const NamedArrays& saved) { by_key(saved); });
     state_ = state.get();
     servers_->set_rules(at_servers, optimizer.text() + " at the workers", std::move(state));
   }
@@ -247,24 +227,11 @@ class AveragingBackend final : public Backend {
   void load(const StoreState& state) override {
     drain();
     servers_->load_made([&] { return to_workers(SavedStore::read(state)); });
-    std::map<std::string, NamedArrays> loaded;
-    for (const auto& [name, array] : state_ ? state_->loaded() : NamedArrays()) {
-      const std::size_t slash = name.rfind('/');
-      loaded[name.substr(0, slash)].emplace_back(name.substr(slash + 1), array);
-    }
+    auto loaded = by_key(state_ ? state_->loaded() : NamedArrays());
     for (auto& [name, key] : keys_) {
       key.base.wait();
-      NamedArrays arrays{{"weight", key.base}};
-      SliceCounters counters;
-      for (const auto& [slot, array] : loaded[name]) {
-        if (slot != kCounters) {
-          arrays.emplace_back(slot, array);
-          continue;
-        }
-        const std::vector<double> numbers = array.to_vector<double>();
-        counters.examples = static_cast<std::int64_t>(numbers.at(0));
-        counters.optimizer_updates = static_cast<std::int64_t>(numbers.at(1));
-      }
+      auto& [arrays, counters] = loaded[name];
+      arrays.emplace_back("weight", key.base);
       updater_->load_slice(key.slice, arrays, counters);
       key.updated = false;
       key.examples = 0;
@@ -432,10 +399,38 @@ class AveragingBackend final : public Backend {
     return arrays;
   }
 
+  // Sorts the state of a worker by keys. Throws InvalidArgument if the updater would refuse it.
+  std::map<std::string, std::pair<NamedArrays, SliceCounters>> by_key(const NamedArrays& state) const {
+    const std::vector<std::string> known = make_optimizer(optimizer_)->state_names();
+    std::map<std::string, std::pair<NamedArrays, SliceCounters>> sorted;
+    for (const auto& [name, array] : state) {
+      const std::size_t slash = name.rfind('/');
+      const std::string slot = name.substr(slash + 1);
+      const auto key = keys_.find(name.substr(0, slash));
+      if (key == keys_.end()) continue;
+      auto& [arrays, counters] = sorted[key->first];
+      const bool counts = slot == kCounters;
+      require(counts || std::ranges::count(known, slot) > 0, "key '", key->first, "' has no state '", slot,
+              "' under these rules");
+      require(array.size() == (counts ? 2 : key->second.shape.size()) &&
+                  array.dtype() == (counts ? DType::kFloat64 : key->second.dtype),
+              "state '", slot, "' of key '", key->first, "' is ", array.describe(), " in the checkpoint");
+      if (!counts) {
+        arrays.emplace_back(slot, array);
+        continue;
+      }
+      const std::vector<double> numbers = array.to_vector<double>();
+      counters.examples = static_cast<std::int64_t>(numbers[0]);
+      counters.optimizer_updates = static_cast<std::int64_t>(numbers[1]);
+    }
+    return sorted;
+  }
+
   // Divides the state of a checkpoint of any mode among the workers, because in this mode they run the optimizers.
   // Worker w gets the mean of the states of the former workers w, w + size() and so on. If there are no such workers,
   // it gets the state of another former worker.
   StoreState to_workers(SavedStore store) const {
+    store.require_known(keys_);
     adapt_state(store, *make_optimizer(optimizer_), *make_staleness("none", {}), false);
     const auto former = std::exchange(store.workers, {});
     std::vector<int> ranks;

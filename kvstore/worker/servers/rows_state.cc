@@ -109,16 +109,24 @@ void ServersBackend::fetch_tables(StoreState& state) {
   }
 }
 
-void ServersBackend::send_tables(const StoreState& state) {
-  const std::shared_ptr<const Placement> places = placement();
-  const auto policy = make_staleness(policy_, setting_.staleness_options, setting_.own);
+std::vector<ServersBackend::LoadingTable> ServersBackend::read_tables(const StoreState& state) {
+  const auto rules = RowRules::make(table_optimizer_, policy_, setting_.staleness_options, setting_.own);
+  std::vector<LoadingTable> read;
   for (const RemoteTable* table : tables()) {
-    const LoadedTable loaded = LoadedTable::read(table->spec, state, *policy);
+    LoadedTable loaded = LoadedTable::read(table->spec, state, *rules);
     RowOrder order(loaded.ids(), table->spec, table->layout, "the load of");
     for (int p = 0; p < order.partitions(); ++p)
       for (std::size_t i = 1; i < order.partition(p).size(); ++i)
         require(order.partition(p)[i].id != order.partition(p)[i - 1].id, "the checkpoint has row ",
                 order.partition(p)[i].id, " of table '", table->spec.name, "' twice");
+    read.push_back({table, std::move(loaded), std::move(order)});
+  }
+  return read;
+}
+
+void ServersBackend::send_tables(std::vector<LoadingTable> tables) {
+  const std::shared_ptr<const Placement> places = placement();
+  for (auto& [table, loaded, order] : tables) {
     const auto arrays = loaded.arrays();
     const std::size_t limit = rows_in_message(*table, arrays.size());
     ++table_loads_;

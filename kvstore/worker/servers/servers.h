@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "checkpoint/saved_tables.h"
 #include "node.h"
 #include "scheduler_client.h"
 #include "send/compression_setting.h"
@@ -166,7 +167,10 @@ class ServersBackend final : public Backend {
   void resume_if_paused();
   void resume();
 
-  void send_keys(const StoreState& state);
+  // Sends a whole state. All errors about the state come before the weights and the tables at the servers change.
+  void send_loaded(const StoreState& state);
+  // Throws InvalidArgument if a worker could not take this share of a state.
+  void check_share(NamedArrays share);
   void send_state(const SavedStore& store);
   NamedArrays fetch_blobs(int server, int worker, SavedStore* all);
   void send_blobs(int server, int worker, const NamedArrays& arrays);
@@ -176,7 +180,15 @@ class ServersBackend final : public Backend {
 
   // The next functions are for row-sparse tables.
   void fetch_tables(StoreState& state);
-  void send_tables(const StoreState& state);
+  // A table of a state, before it is sent.
+  struct LoadingTable {
+    const RemoteTable* table;
+    LoadedTable loaded;
+    RowOrder order;
+  };
+  // Throws InvalidArgument for a state that does not fit the tables or the rules.
+  std::vector<LoadingTable> read_tables(const StoreState& state);
+  void send_tables(std::vector<LoadingTable> tables);
   void send_first_rows(const RemoteTable& table, const FirstRows& values);
   void forget_row_versions();
   std::vector<const RemoteTable*> tables();
@@ -216,7 +228,7 @@ class ServersBackend final : public Backend {
   std::unique_ptr<Compressor> compressor_ PACELINE_GUARDED_BY(mutex_);  // null: nothing is encoded
 
   std::map<std::uint32_t, std::unique_ptr<RemotePartition>> partitions_;
-  Spec optimizer_{"sgd", {}};
+  Spec optimizer_{"sgd", {}}, table_optimizer_{"sgd", {}};
   std::string policy_ = "none";  // name of the staleness policy
   std::uint32_t init_calls_ = 0, optimizer_calls_ = 0;
   std::uint64_t rate_calls_ = 0, pauses_ = 0, table_loads_ = 0;

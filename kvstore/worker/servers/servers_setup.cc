@@ -143,6 +143,7 @@ void ServersBackend::set_optimizer(const Spec& optimizer) {
   if (rule && rule_) rule->load(rule_->state());
   rule_ = std::move(rule);
   optimizer_ = served;
+  table_optimizer_ = optimizer;
   policy_ = policy;
 }
 
@@ -152,7 +153,7 @@ void ServersBackend::set_rules(const Spec& at_servers, const std::string& agreed
   ask_every_server(message_of(MessageKind::kSetRules, rules));
   Lock lock(mutex_);
   rule_ = std::move(state);
-  optimizer_ = at_servers;
+  optimizer_ = table_optimizer_ = at_servers;
   policy_ = "none";
 }
 

@@ -200,9 +200,7 @@ void ServersBackend::load_made(const std::function<StoreState()>& make) {
   std::string outcome;
   if (leads()) {
     try {
-      const StoreState state = make();
-      send_keys(state);
-      send_tables(state);
+      send_loaded(make());
       outcome = kWhole;
     } catch (const std::exception& error) {
       refused = std::current_exception();
@@ -216,7 +214,7 @@ void ServersBackend::load_made(const std::function<StoreState()>& make) {
     if (said.starts_with(kRefused) && !refused) refused = std::make_exception_ptr(InvalidArgument(said.substr(1)));
   }
   NamedArrays mine = fetch_blobs(placement()->keeper_of(rank()), rank(), nullptr);
-  forget_row_versions();
+  if (!refused) forget_row_versions();
   std::string why;  // this worker's share does not fit its rules
   try {
     if (whole && !refused) take_state(mine);
@@ -233,14 +231,29 @@ void ServersBackend::load_made(const std::function<StoreState()>& make) {
         "the worker that loads the state for all was lost meanwhile: some weights are the state's and some are not");
 }
 
-void ServersBackend::send_keys(const StoreState& state) {
+void ServersBackend::send_loaded(const StoreState& state) {
   SavedStore store = SavedStore::read(state);
+  {
+    Lock lock(mutex_);
+    store.require_known(keys_, tables_);
+  }
   const auto policy = make_staleness(policy_, setting_.staleness_options, setting_.own);
   adapt_state(store, *make_optimizer(optimizer_), *policy, has_part(policy_, "dana"), setting_.own);
+  std::vector<LoadingTable> tables = read_tables(state);
+  for (int worker = 0; worker < workers_; ++worker) {
+    const NamedArrays share = share_of(store, worker, workers_);
+    check_share(share);
+    send_blobs(placement()->keeper_of(worker), worker, share);  // until workers take it, a share changes nothing
+  }
   send_state(store);
-  for (int worker = 0; worker < workers_; ++worker)
-    send_blobs(placement()->keeper_of(worker), worker, share_of(store, worker, workers_));
+  send_tables(std::move(tables));
   set_clock(std::max(clock(), store.clock));  // the next barrier moves the other workers' clocks too
+}
+
+void ServersBackend::check_share(NamedArrays share) {
+  Lock lock(mutex_);
+  if (compressor_) Compressor(*compressor_).load(&share);
+  if (rule_) rule_->check(share);
 }
 
 void ServersBackend::take_state(const NamedArrays& saved) {
@@ -276,7 +289,6 @@ void ServersBackend::send_state(const SavedStore& store) {
   };
   std::map<std::uint32_t, Builder> builders;
   Lock lock(mutex_);
-  store.require_known(keys_, tables_);
   for (const auto& [name, key] : keys_) {
     const SavedKey& saved = store.find(name, key->info.shape, key->info.dtype);
     std::vector<std::pair<std::string, NDArray>> arrays{{"weight", saved.weight.contiguous()}};
