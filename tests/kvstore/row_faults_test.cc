@@ -253,6 +253,7 @@ TEST(RowFaults, GoOnFromACheckpointOnOtherServers) {
 
   local->set_optimizer(optim::SGD{.lr = 1});
   EXPECT_NE(error_of_call([&] { local->load(state); }).find("no state 'mean'"), std::string::npos);
+  local->set_optimizer(optimizer);
   StoreState other = state;
   other.arrays.erase(other.arrays.begin());
   EXPECT_NE(error_of_call([&] { local->load(other); }).find("has no table 'table'"), std::string::npos);

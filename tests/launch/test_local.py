@@ -477,6 +477,20 @@ class Failure(LauncherTest):
         self.assertIn("server 1 on this machine was ended by signal 9 (SIGKILL), which the job cannot survive", err)
         self.assert_nothing_survives()
 
+    def test_a_worker_without_which_the_job_cannot_start_is_to_blame(self):
+        self.environment["STUB_SERVER_DOES"] = """
+            until grep -sq "worker 1 ended with exit code 2" "$PACELINE_ENDED_FILE"; do sleep 0.05; done
+            echo "paceline_server: the job cannot start: worker 1 ended with exit code 2" >&2
+            exit 1
+        """
+        worker = self.worker('[ "$DMLC_TASK_ID" = 1 ] && echo "the reason" >&2 && exit 2; sleep 1000')
+        code, _, err = self.launch("-n", 2, "-s", 1, worker, "--kvstore", "dist_async")
+        self.assertEqual(code, 2)
+        self.assertRegex(
+            err, r"\[launch\] worker 1 on this machine ended with exit code 2, [^\n]*last lines:\n    the reason"
+        )
+        self.assert_nothing_survives()
+
     def test_scheduler_fails(self):
         self.program("bin/paceline_server", "#!/bin/sh\necho the port is in use >&2\nexit 4\n")
         code, _, err = self.launch("-n", 1, "--port", 80, self.worker("sleep 1000"))

@@ -254,7 +254,8 @@ class Job:
         elif process.role == "worker":
             self._on_worker_end(process)
         elif process.status != 0 and not self._all_ended(self.workers):
-            self._fail_with(process, f"{_how(process)}, which the job cannot survive")
+            cause = self._worker_to_blame(process)
+            self._fail_with(cause, f"{_how(cause)}, which the job cannot survive")
         elif process.role == "scheduler" and not self.listening:
             program = shlex.join(self.options.server_command)
             self._fail(1, f"the scheduler ended before it listened: does '{program}' serve a job?")
@@ -264,6 +265,11 @@ class Job:
             self._deadline("ending", self.options.grace, self._workers_did_not_end)
         if not self.stopping and self._all_ended(self.processes):
             self._end_well()
+
+    def _worker_to_blame(self, process):
+        """The worker without which the job could not start, where a server or the scheduler says so at its end."""
+        said = b"\n".join(process.last_lines)
+        return next((lost for lost in self.lost if f"cannot start: {lost.name} ".encode() in said), process)
 
     def _on_copied(self, process):
         if process.status != 0:
