@@ -16,15 +16,18 @@ namespace {
 constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;
 
 // A byte of a file holds no more pixels: a PNG has a bit for each pixel at least, and its compression makes a byte of
-// at most 1032. A JPEG with Huffman codes has a bit for each 64 pixels at least, so a byte of it holds fewer.
+// at most 1032. A JPEG with Huffman codes has a bit for each 64 pixels at least, so a byte of it holds fewer. It is
+// made of whole blocks, and a progressive one is held in blocks until its end.
 constexpr std::int64_t kMostPixelsOfAByte = 8 * 1032;
+constexpr std::int64_t kJpegBlock = 16;
 
-// `bytes`: of the encoded image.
-void check_size(std::int64_t height, std::int64_t width, std::size_t bytes) {
+// `bytes`: of the encoded image, which has whole blocks of `block` x `block` pixels.
+void check_size(std::int64_t height, std::int64_t width, std::size_t bytes, std::int64_t block) {
   if (height < 1 || width < 1 || height > kMostPixels || width > kMostPixels || height * width > kMostPixels) {
     throw Corrupt(str("an image of ", width, " x ", height, " pixels is not supported"));
   }
-  if (height * width / kMostPixelsOfAByte > static_cast<std::int64_t>(bytes)) {
+  const std::int64_t blocks = (height + block - 1) / block * ((width + block - 1) / block);
+  if (blocks * block * block / kMostPixelsOfAByte > static_cast<std::int64_t>(bytes)) {
     throw Corrupt(str("an image of ", width, " x ", height, " pixels does not fit into its ", bytes, " bytes"));
   }
 }
@@ -273,7 +276,8 @@ ImageHeader ImageCodec::header(std::string_view bytes) {
       break;
     }
   }
-  check_size(header.height, header.width, bytes.size());
+  const std::int64_t block = header.encoding == ImageEncoding::kJpeg ? kJpegBlock : 1;
+  check_size(header.height, header.width, bytes.size(), block);
   state_->bytes = bytes;
   state_->header = header;
   return header;

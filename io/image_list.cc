@@ -104,10 +104,10 @@ class FolderSearch {
 
 // As MXNet's detection: the length of the header, the length of an object, the rest of the header, objects.
 bool is_for_detection(const std::vector<float>& labels) {
-  if (labels.size() < 2 || labels[0] < 2 || labels[1] < 1 || labels[0] > static_cast<float>(labels.size()))
-    return false;
-  const auto header = static_cast<std::size_t>(labels[0]), object = static_cast<std::size_t>(labels[1]);
-  return (labels.size() - header) % object == 0;
+  const auto most = static_cast<float>(labels.size());
+  if (labels.size() < 2 || !(labels[0] >= 2 && labels[0] <= most && labels[1] >= 1)) return false;
+  const std::size_t objects = labels.size() - static_cast<std::size_t>(labels[0]);
+  return objects == 0 || (labels[1] <= most && objects % static_cast<std::size_t>(labels[1]) == 0);
 }
 
 // Throws Corrupt for lines that cannot be of one list.

@@ -212,7 +212,7 @@ class NumpySource final : public RecordSource {
       const double label = number_at(row, labels.dtype(), 0);
       constexpr double kMost = 1e5;
       classes_ = label >= 0 && label < kMost;
-      class_count_ = std::max(class_count_, static_cast<std::int64_t>(label) + 1);
+      if (classes_) class_count_ = std::max(class_count_, static_cast<std::int64_t>(label) + 1);
     }
     if (!classes_) class_count_ = 0;
   }
