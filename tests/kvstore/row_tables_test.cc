@@ -1,5 +1,5 @@
 // Row-sparse tables against dense keys and through real servers.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <paceline/detail/array_builder.h>
 #include <paceline/error.h>
 #include <support/cluster_in_process.h>
@@ -348,6 +348,28 @@ TEST(RowTables, StateOfAPolicyThatIsNotUsedIsDropped) {
   const auto local = KVStore::create("local", options);
   begin(*local);
   load(*local);
+}
+
+// A message holds some of its rows, and the next message begins where it ended.
+TEST(RowTables, AStateOfManyMessagesHasEveryRow) {
+  const TableSpec table = table_of(12, 1 << 18, "zeros");  // a MiB for each row
+  const Ids ids = all_rows(table);
+  ClusterInProcess cluster({.workers = 1, .servers = 1});
+  cluster.run([&](int, KVStore& store) {
+    Engine& engine = cluster.engine(0);
+    store.init_table(table);
+    store.set_optimizer(optim::SGD{.lr = 1});
+    store.push_rows({{"table", ids_of(ids, engine),
+                      NDArray::full(Shape{table.rows, table.width}, -1, DType::kFloat32, {}, engine)}});
+    store.step_end();
+    const StoreState state = store.save();
+    for (const auto& [name, array] : state.arrays) EXPECT_EQ(array.shape()[0], table.rows) << name;
+    store.push_rows({{"table", ids_of(ids, engine),
+                      NDArray::full(Shape{table.rows, table.width}, 5, DType::kFloat32, {}, engine)}});
+    store.step_end();
+    store.load(state);
+    EXPECT_THAT(pull(store, table, ids, engine), testing::Each(1));
+  });
 }
 
 TEST(RowTables, SayWhatIsWrong) {
