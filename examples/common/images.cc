@@ -78,12 +78,6 @@ void note_images(nn::Notes& notes, const ImageOptions& training) {
   notes["scale"] = text_of(scale, "");
 }
 
-// How test images become of one size; normalize is noted by its numbers.
-void note_steps_of_test(nn::Notes& notes, std::vector<augment::Step> steps) {
-  std::erase_if(steps, [](const augment::Step& step) { return step.name == "normalize"; });
-  notes["augment_test"] = augment::text(steps);
-}
-
 // Images of the test set become of the same size as those of the training set, by these steps.
 ImageOptions image_options_of_test(const ImageOptions& training, const std::vector<augment::Step>& steps) {
   ImageOptions options = training;
@@ -105,7 +99,6 @@ ImageOptions image_options_of_test(const ImageOptions& training, const std::vect
 void read_images(Task& task, const ImageOptions& training, const std::vector<augment::Step>& testing_steps) {
   records_manifest();  // refuses missing flags first
   note_images(task.notes, FLAGS_evaluate.empty() ? training : image_options_of_test(training, testing_steps));
-  if (!FLAGS_test.empty()) note_steps_of_test(task.notes, testing_steps);
   read_records(task, loader_options(training), [=] {
     check_size_of_test_set(training);
     return loader_options(image_options_of_test(training, testing_steps));
