@@ -48,6 +48,12 @@ class BarrierService final : public SchedulerService {
     return workers;
   }
 
+  std::size_t waits() const override {
+    std::size_t count = 0;
+    for (const auto& [incarnation, worker] : workers_) count += worker.waiting.size();
+    return count;
+  }
+
   void refuse_waiting(const std::set<PeerId>& others) override {
     std::string who;
     for (const PeerId& other : others) who += (who.empty() ? "" : ", ") + name_of(other);

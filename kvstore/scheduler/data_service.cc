@@ -73,6 +73,8 @@ class DataService final : public SchedulerService {
     return workers;
   }
 
+  std::size_t waits() const override { return waiting_.size(); }
+
   void on_roster(const Roster& roster) override {
     std::map<std::uint64_t, Peer> live;
     for (const Peer& peer : roster.peers)

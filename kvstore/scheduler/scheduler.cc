@@ -82,15 +82,13 @@ struct Scheduler::Impl {
 
   // Workers that wait at a barrier and workers that wait for the end of an epoch would wait for each other.
   void refuse_what_waits_for_ever() {
+    std::size_t waits = 0;
+    for (const auto& service : services) waits += service->waits();
+    if (waits != live_workers) return;
     std::vector<std::set<PeerId>> waiting;
     std::set<PeerId> all;
-    std::size_t waits = 0;
-    for (const auto& service : services) {
-      waiting.push_back(service->waiting());
-      waits += waiting.back().size();
-      all.insert(waiting.back().begin(), waiting.back().end());
-    }
-    if (waits != live_workers || all.size() != live_workers) return;
+    for (const auto& service : services) all.merge(std::set<PeerId>(waiting.emplace_back(service->waiting())));
+    if (all.size() != live_workers) return;
     for (std::size_t i = 0; i < services.size(); ++i) {
       std::set<PeerId> others = all;
       for (const PeerId& worker : waiting[i]) others.erase(worker);

@@ -19,8 +19,9 @@ class SchedulerService {
   // True if the service handles this kind of request. The service then answers the request now or later. If the
   // function throws, the request is refused with the error.
   virtual bool on_request(const Request& request) = 0;
-  // The workers that wait for an answer which depends on what other workers do.
+  // The workers that wait for an answer which depends on what other workers do, and the number of their requests.
   virtual std::set<PeerId> waiting() const { return {}; }
+  virtual std::size_t waits() const { return 0; }
   // Every live worker waits, `others` for the answer of another service. Refuses the requests that no worker can ever
   // answer.
   virtual void refuse_waiting(const std::set<PeerId>& /*others*/) {}

@@ -26,6 +26,26 @@ PositionRanges read_ranges(const proto::Ranges& message) {
 
 }  // namespace
 
+OpenCommits::Time OpenCommits::add() {
+  const Lock lock(mutex_);
+  return *sent_.insert(std::chrono::steady_clock::now());
+}
+
+void OpenCommits::remove(Time sent) {
+  const Lock lock(mutex_);
+  sent_.erase(sent_.find(sent));
+  fewer_.notify_all();
+}
+
+void OpenCommits::wait_for_room() {
+  constexpr std::size_t kMost = 3;
+  constexpr std::chrono::milliseconds kPatience{100};
+  const Lock lock(mutex_);
+  fewer_.wait(mutex_, [&]() PACELINE_REQUIRES(mutex_) {
+    return sent_.size() < kMost || std::chrono::steady_clock::now() - *sent_.begin() <= kPatience;
+  });
+}
+
 Message SchedulerClient::ask(MessageKind kind, const google::protobuf::MessageLite& body) {
   return node_.ask_and_wait(kScheduler, message_of(kind, body));
 }
@@ -119,24 +139,17 @@ Message SchedulerClient::commit_message(std::int64_t epoch, const PositionRanges
   return message_of(MessageKind::kDataCommit, body);
 }
 
-std::shared_ptr<Pending> SchedulerClient::room_for_commit() {
-  constexpr int kMostCommits = 3;
-  commits_->wait_until(kMostCommits - 1);
-  return commits_;
-}
-
 Delivery::Action SchedulerClient::commit(Outbox& outbox, const std::shared_ptr<Pending>& pending, Answers& failed,
                                          std::int64_t epoch, const PositionRanges& done, const std::string& note) {
-  const std::shared_ptr<Pending> commits = room_for_commit();
+  commits_->wait_for_room();
   const bool has_failed = failed.error() != nullptr;
-  return [&outbox, pending, commits, has_failed,
+  return [&outbox, pending, commits = commits_, has_failed,
           message = commit_message(epoch, done, note)](const std::exception_ptr& error) mutable {
     if (has_failed || error) return;
     pending->add();
-    commits->add();
     outbox.submit(0, 0, std::move(message),
-                  [pending, commits](const std::optional<Message>&, const std::exception_ptr&) {
-                    commits->remove();
+                  [pending, commits, sent = commits->add()](const std::optional<Message>&, const std::exception_ptr&) {
+                    commits->remove(sent);
                     pending->remove();
                   });
   };

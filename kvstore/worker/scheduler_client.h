@@ -3,9 +3,12 @@
 
 #include <paceline/backend.h>
 #include <paceline/error.h>
+#include <paceline/mutex.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +22,24 @@ class MessageLite;
 }
 
 namespace paceline {
+
+// The commits that this worker has sent and that the scheduler has not acknowledged. Thread-safe.
+class OpenCommits {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  // Records a commit that is sent now. Returns what remove() gets when it is acknowledged.
+  Time add();
+  void remove(Time sent);
+  // Blocks while three commits are open and the oldest is older than 100 ms. Positions that the scheduler does not know
+  // as committed are delivered again if this worker is lost. So the worker does not train on for long without answers.
+  void wait_for_room();
+
+ private:
+  Mutex mutex_;
+  CondVar fewer_;
+  std::multiset<Time> sent_ PACELINE_GUARDED_BY(mutex_);
+};
 
 class SchedulerClient {
  public:
@@ -65,12 +86,11 @@ class SchedulerClient {
   std::vector<std::string> data_notes(std::int64_t epoch);
   PositionRanges data_take_over(std::int64_t epoch, bool wait, PieceSize size);
   static Message commit_message(std::int64_t epoch, const PositionRanges& done, const std::string& note);
-  // Blocks while the scheduler has not acknowledged three commits. Positions that the scheduler does not know as
-  // committed are delivered again if this worker is lost, so a worker does not train on without an answer. Returns the
-  // counter of commits that are not acknowledged.
-  std::shared_ptr<Pending> room_for_commit();
-  // Blocks as room_for_commit() does. Returns an action that sends a commit through `outbox`, which must outlive it.
-  // The action sends nothing if `failed` has an error now, or if its argument is one. `pending` counts the commit too.
+  // The commits of this worker, which every backend adds to.
+  const std::shared_ptr<OpenCommits>& commits() const { return commits_; }
+  // Blocks as OpenCommits::wait_for_room() does. Returns an action that sends a commit through `outbox`, which must
+  // outlive it. The action sends nothing if `failed` has an error now, or if its argument is one. `pending` counts the
+  // commit while it is open.
   Delivery::Action commit(Outbox& outbox, const std::shared_ptr<Pending>& pending, Answers& failed, std::int64_t epoch,
                           const PositionRanges& done, const std::string& note);
 
@@ -79,7 +99,7 @@ class SchedulerClient {
   std::uint64_t epoch_ = 0;  // barriers_before() of the current epoch of data
   std::uint64_t barriers_ = 0, take_overs_ = 0, begins_ = 0, puts_ = 0;
   std::string mismatch_;
-  const std::shared_ptr<Pending> commits_ = std::make_shared<Pending>();
+  const std::shared_ptr<OpenCommits> commits_ = std::make_shared<OpenCommits>();
   std::atomic<int> leader_ = -1;  // the leader of the last barrier; -1: none yet
 };
 

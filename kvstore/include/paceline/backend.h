@@ -169,7 +169,9 @@ class Backend {
   // In modes with rounds, the next steps of all workers belong to the same round. On return, the scheduler knows which
   // data this worker has committed. Other workers may already have made further steps, so pull before you compute on.
   // Pull also after a data_take_over() that waited. Barriers are counted anew from each data_part(), so every worker
-  // must call data_part() between the same two barriers.
+  // must call data_part() between the same two barriers. Throws InvalidArgument if another worker waits in
+  // data_take_over() for the end of an epoch, which this worker has not reached. Such a worker cannot go on: what it
+  // pushes from then on does not count as delivered.
   void barrier() { all_gather({}, {}); }
   // A barrier at which each worker gives a value and gets the values of all workers. Every worker must pass the same
   // name; all names are empty in barrier(), where no values are exchanged. If two workers pass different names, all
@@ -200,10 +202,11 @@ class Backend {
   // from those of another worker. A further call in the same epoch gives back the positions that this worker took over
   // and did not commit. From `all`, the scheduler knows the part of a worker that is lost before its data_begin().
   virtual void data_begin(std::int64_t epoch, const DataPlan& plan) = 0;
-  // Reports that these positions were delivered and used. Returns at once. The report is sent when this worker's
-  // earlier pushes are acknowledged. `dist_local` sends it when the round is over, and `gossip` sends it immediately. A
-  // note that is not empty is kept with the positions. If this worker is lost, the positions and the note either both
-  // count, or neither does.
+  // Reports that these positions were delivered and used. Blocks only while the scheduler answers late: three reports
+  // are open, and the oldest is older than 100 ms. The report is sent when this worker's earlier pushes are
+  // acknowledged. `dist_local` sends it when the round is over, and `gossip` sends it immediately. A note that is not
+  // empty is kept with the positions. If this worker is lost, the positions and the note either both count, or neither
+  // does.
   virtual void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note = {}) = 0;
   // Returns every position of `epoch` that any worker has committed. In a resumed job, rank 0 commits the positions of
   // the checkpoint before the other workers begin.

@@ -185,7 +185,13 @@ class RingBackend final : public Backend {
     if (joining_ && joined_late_ && !client_.in_epoch()) return {};
     pending_->wait_none();
     if (!paused_) peer_.enter_idle(clock());
-    GatheredValues given = client_.gather(client_.next_barrier(), clock(), joining_, name, value).second;
+    GatheredValues given;
+    try {
+      given = client_.gather(client_.next_barrier(), clock(), joining_, name, value).second;
+    } catch (...) {
+      failed_.note(std::current_exception());  // this worker has left the rounds, which its pushes would miss
+      throw;
+    }
     // The owners have applied this worker's pushes, so no open round waits for this worker. Later rounds begin when the
     // first worker leaves the barrier, and this worker takes part in them.
     const std::uint64_t first = peer_.leave_idle(clock(), false);

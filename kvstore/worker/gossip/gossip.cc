@@ -149,7 +149,9 @@ class GossipBackend final : public Backend {
     client_.data_begin(epoch, plan);
   }
   void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) override {
-    peer_.tell({Role::kScheduler, 0}, SchedulerClient::commit_message(epoch, done, note), client_.room_for_commit());
+    client_.commits()->wait_for_room();
+    peer_.tell({Role::kScheduler, 0}, SchedulerClient::commit_message(epoch, done, note),
+               [commits = client_.commits(), sent = client_.commits()->add()] { commits->remove(sent); });
   }
   PositionRanges data_committed(std::int64_t epoch) override { return client_.data_committed(epoch); }
   std::vector<std::string> data_notes(std::int64_t epoch) override { return client_.data_notes(epoch); }

@@ -131,12 +131,11 @@ std::vector<const std::byte*> GossipPeer::runs(PayloadReader& payload, std::size
   return found;
 }
 
-void GossipPeer::tell(const PeerId& peer, Message message, const std::shared_ptr<Pending>& counter) {
+void GossipPeer::tell(const PeerId& peer, Message message, std::function<void()> arrived) {
   told_->add();
-  if (counter) counter->add();
   node_.ask(peer, std::move(message),
-            [told = told_, counter](const std::optional<Message>&, const std::exception_ptr&) {
-              if (counter) counter->remove();
+            [told = told_, arrived](const std::optional<Message>&, const std::exception_ptr&) {
+              if (arrived) arrived();
               told->remove();
             });
 }

@@ -52,9 +52,8 @@ class GossipPeer {
   // Starts a meeting with the weights of `snapshots`. Calls done() or fail() of `completion` when the meeting is over.
   // Only one meeting of this worker may be open.
   void meet(const std::vector<Snapshot>& snapshots, std::int64_t step, Completion completion);
-  // Sends a message that needs no answer. leave() waits until it has arrived. `counter`, unless it is null, counts it
-  // until then.
-  void tell(const PeerId& peer, Message message, const std::shared_ptr<Pending>& counter = nullptr);
+  // Sends a message that needs no answer. leave() waits until it has arrived. Calls `arrived` then, or when it cannot.
+  void tell(const PeerId& peer, Message message, std::function<void()> arrived = {});
   // Blocks until the messages of tell() have arrived.
   void settle() { told_->wait_none(); }
   // Leaves the job when all messages and answers of this worker have arrived. No meeting of its own may be open.

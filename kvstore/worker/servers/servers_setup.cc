@@ -238,14 +238,20 @@ GatheredValues ServersBackend::all_gather(const std::string& name, const std::st
   body.set_number(number);
   body.set_state(wire::StepEnd::INSIDE_BARRIER);
   tell_servers(body);
-  auto [clock, given] = client_.gather(number, body.clock(), false, name, value);
-  body.set_clock(clock);
+  std::pair<std::uint64_t, GatheredValues> met;
+  try {
+    met = client_.gather(number, body.clock(), false, name, value);
+  } catch (...) {
+    failed_.note(std::current_exception());  // this worker has left the rounds, which its pushes would miss
+    throw;
+  }
+  body.set_clock(met.first);
   body.set_state(wire::StepEnd::AFTER_BARRIER);
   tell_servers(body);
   paused_ = false;
-  set_clock(clock);
+  set_clock(met.first);
   client_.require_one_name();
-  return std::move(given);
+  return std::move(met.second);
 }
 
 void ServersBackend::put_fact(const std::string& name, const std::string& value) { client_.put_fact(name, value); }
