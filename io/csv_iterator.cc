@@ -38,8 +38,12 @@ struct CsvIterator::State {
             detail::shown(path), " cannot be an end of line, or the quote");
     require(options.quote != '\n' && options.quote != '\r', "the quote of ", detail::shown(path),
             " cannot be an end of line");
-    file = std::make_shared<io::RowFile>(path, io::RowFormat{.quote = options.quote, .delimiter = options.delimiter},
-                                         options.header, options.decode_threads);
+    try {
+      file = std::make_shared<io::RowFile>(path, io::RowFormat{.quote = options.quote, .delimiter = options.delimiter},
+                                           options.header, options.decode_threads);
+    } catch (const io::OpenQuote& error) {
+      throw Corrupt(str(error.what(), "; where ", options.quote, " does not quote, set quote = 0"));
+    }
     require(file->rows() > 0, file->path(), " holds no rows", options.header ? " behind its header" : "");
     try {
       columns = io::fields_of(file->first_row(), options.delimiter, options.quote);

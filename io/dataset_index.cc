@@ -186,9 +186,7 @@ Manifest append_records(const std::string& manifest_path, const std::vector<std:
   for (const io::Examined& file : files) manifest.shards.push_back(complete(file, manifest_path));
   manifest.save(manifest_path);
   if (columns && !manifest.columns_crc32c)
-    LOG(WARNING) << manifest_path
-                 << " keeps no checksum of its columns, because record files do not say theirs; append "
-                 << "the manifest of these records instead";
+    LOG(WARNING) << manifest_path << " keeps no checksum of its columns, because not all sources say theirs";
   return manifest;
 }
 

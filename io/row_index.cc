@@ -1,7 +1,6 @@
 #include "row_index.h"
 
 #include <paceline/detail/in_parallel.h>
-#include <paceline/error.h>
 
 #include <algorithm>
 #include <cstring>
@@ -61,7 +60,7 @@ std::uint64_t begin_of_text(const TextFile& file) {
 
 RowIndex::Rows RowIndex::rows_of(std::string_view text, const RowFormat& format, bool inside) {
   Rows rows;
-  std::vector<std::uint32_t>& starts = rows.starts;
+  std::vector<std::uint32_t> starts;
   for (std::size_t at = 0;; ++at) {
     if (!inside && format.begins_row(text.substr(at))) starts.push_back(static_cast<std::uint32_t>(at));
     at += format.line_end(text.substr(at), inside);
@@ -73,10 +72,13 @@ RowIndex::Rows RowIndex::rows_of(std::string_view text, const RowFormat& format,
   rows.last = starts.back();
   const std::size_t stride = std::clamp<std::size_t>(kSpanBytes * starts.size() / text.size(), 1, kMostRows);
   rows.stride = static_cast<std::int64_t>(stride);
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < starts.size(); i += stride) starts[kept++] = starts[i];
-  starts.resize(kept);
-  starts.shrink_to_fit();
+  rows.starts.reserve((starts.size() + stride - 1) / stride);
+  Start at = {};
+  for (std::size_t i = 0; i < starts.size(); i += stride) {
+    at.lines += static_cast<std::uint32_t>(std::count(text.begin() + at.bytes, text.begin() + starts[i], '\n'));
+    at.bytes = starts[i];
+    rows.starts.push_back(at);
+  }
   return rows;
 }
 
@@ -86,12 +88,15 @@ RowIndex::Piece RowIndex::scan(std::uint64_t begin, std::uint64_t end) const {
   std::string buffer;
   std::string_view text;
   std::size_t first = 0, last = std::string_view::npos;
-  for (std::uint64_t more = kLookAhead;; more *= 8) {
+  for (std::uint64_t more = kLookAhead;; more = std::min(more * 8, format_.longest)) {
     text = file_.read(begin, size + static_cast<std::size_t>(std::min(more, file_.size() - end)), buffer);
     if (begin != text_begin_) first = text.find('\n') + 1;
     if (begin != text_begin_ && (first == 0 || first > size)) return {};  // all of it is in a line that began earlier
     last = text.find('\n', size);
     if (last != std::string_view::npos || begin + text.size() == file_.size()) break;
+    if (more >= format_.longest)
+      throw Corrupt(str(file_.path(), ": the line that begins at byte ", begin + (text.rfind('\n', size) + 1),
+                        " has more than ", format_.longest, " bytes, expected fewer"));
   }
   text = text.substr(0, last).substr(first);
   Piece piece;
@@ -130,21 +135,20 @@ RowIndex::RowIndex(const TextFile& file, RowFormat format, int threads)
   }
   if (!inside) return;
   const Piece& last = pieces_.back();
-  throw Corrupt(str(file.path(), ":", line_at(last.begin + last.rows.last),
-                    ": the row that begins in this line has a quoted field that does not end; where ", format.quote,
-                    " does not quote, set quote = 0"));
+  throw OpenQuote(str(file.path(), ":", line_at(last.begin + last.rows.last),
+                      ": the row that begins in this line has a quoted field that does not end"));
 }
 
 RowIndex::Span RowIndex::span_of(std::int64_t row) const {
   auto piece = std::ranges::upper_bound(pieces_, row, {}, &Piece::row) - 1;
   const auto place = static_cast<std::size_t>((row - piece->row) / piece->rows.stride);
   Span span;
-  span.begin = piece->begin + piece->rows.starts[place];
+  span.begin = piece->begin + piece->rows.starts[place].bytes;
   span.row = piece->row + static_cast<std::int64_t>(place) * piece->rows.stride;
   if (place + 1 < piece->rows.starts.size())
-    span.end = piece->begin + piece->rows.starts[place + 1];
+    span.end = piece->begin + piece->rows.starts[place + 1].bytes;
   else if (++piece != pieces_.end())
-    span.end = piece->begin + piece->rows.starts[0];
+    span.end = piece->begin + piece->rows.starts[0].bytes;
   else
     span.end = file_.size();
   return span;
@@ -152,9 +156,11 @@ RowIndex::Span RowIndex::span_of(std::int64_t row) const {
 
 std::int64_t RowIndex::line_at(std::uint64_t offset) const {
   const auto piece = std::ranges::upper_bound(pieces_, offset, {}, &Piece::begin) - 1;
+  const Start start = *(std::ranges::upper_bound(piece->rows.starts, offset - piece->begin, {}, &Start::bytes) - 1);
+  const std::uint64_t from = piece->begin + start.bytes;
   std::string buffer;
-  const std::string_view before = file_.read(piece->begin, static_cast<std::size_t>(offset - piece->begin), buffer);
-  return piece->line + std::count(before.begin(), before.end(), '\n');
+  const std::string_view before = file_.read(from, static_cast<std::size_t>(offset - from), buffer);
+  return piece->line + start.lines + std::count(before.begin(), before.end(), '\n');
 }
 
 }  // namespace paceline::io

@@ -1,6 +1,8 @@
 #pragma once
 // Where the rows of a text file are.
 
+#include <paceline/error.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -18,6 +20,7 @@ struct RowFormat {
   char quote = 0;        // around fields; 0: nothing is quoted, as in plain text
   char delimiter = ',';  // between fields, where something is quoted
   char comment = 0;  // a line whose first word begins with it is no row, nor is one of blanks alone; 0: there is none
+  std::uint64_t longest = 1 << 29;  // bytes; a row has fewer, as a record has
 
   // Does a row begin at the front of `text`, where a line begins?
   bool begins_row(std::string_view text) const;
@@ -34,12 +37,18 @@ struct RowFormat {
 // Where the text of a file begins: behind a byte order mark of UTF-8. Throws Corrupt where it is in UTF-16.
 std::uint64_t begin_of_text(const TextFile& file);
 
-// Keeps where some rows begin, about one in each KiB of text and every 16th at least. So it takes a quarter of a byte
-// of memory for each row, or less than a hundredth of the text where that is more.
+// A file ends between quotes.
+class OpenQuote : public Corrupt {
+ public:
+  using Corrupt::Corrupt;
+};
+
+// Keeps where some rows begin, about one in each KiB of text and every 16th at least. So it takes half a byte of memory
+// for each row, or less than a sixtieth of the text where that is more.
 class RowIndex {
  public:
   // Reads the file once, in pieces of 4 MiB that `threads` threads take in turn. Throws IoError, and Corrupt where the
-  // file is no text, or ends between quotes. `file` must outlive the index.
+  // file is no text, or a line is too long for a row. Throws OpenQuote. `file` must outlive the index.
   RowIndex(const TextFile& file, RowFormat format, int threads);
 
   std::int64_t rows() const { return rows_; }
@@ -53,17 +62,21 @@ class RowIndex {
   // The span that holds a row: at most 16 rows, and the lines behind them that are none.
   Span span_of(std::int64_t row) const;
 
-  // The number, from 1, of the line at `offset`, where a row begins. Reads up to 4 MiB of the file.
+  // The number, from 1, of the line at `offset`, where a row begins. Reads at most the row's span.
   std::int64_t line_at(std::uint64_t offset) const;
 
  private:
+  // Of a row: how many bytes and lines it begins behind the piece's begin.
+  struct Start {
+    std::uint32_t bytes, lines;
+  };
   // The rows that begin in a piece of the file.
   struct Rows {
     std::int64_t count = 0;
-    std::int64_t stride = 1;            // from one in `starts` to the next
-    std::vector<std::uint32_t> starts;  // distances from the piece's begin
-    std::uint32_t last = 0;             // that of the last row
-    bool inside = false;                // is the piece's end between quotes?
+    std::int64_t stride = 1;  // from one in `starts` to the next
+    std::vector<Start> starts;
+    std::uint32_t last = 0;  // bytes before the last row
+    bool inside = false;     // is the piece's end between quotes?
   };
   // From behind the first end of a line in 4 MiB of the file to the first one behind these.
   struct Piece {

@@ -13,7 +13,6 @@ namespace paceline::io {
 namespace {
 
 constexpr std::uint64_t kMostTogether = 1 << 20;  // bytes
-constexpr std::uint64_t kLongest = 1 << 29;       // bytes, of a row as of a record
 
 }  // namespace
 
@@ -54,9 +53,10 @@ RowIndex::Span RowFile::span_from(const std::vector<Wanted>& wanted, std::size_t
 
 std::string_view RowFile::load(const RowIndex::Span& span, std::string& buffer) const {
   const StageScope stage(Stage::kRead);
-  if (span.end - span.begin >= kLongest)
+  const std::uint64_t longest = index_.format().longest;
+  if (span.end - span.begin >= longest)
     throw Corrupt(str(place_text(span.begin), ": the rows from here on have ", span.end - span.begin,
-                      " bytes, expected fewer than ", kLongest, "; a quote may not be closed"));
+                      " bytes, expected fewer than ", longest, "; a quote may not be closed"));
   return file_.read(span.begin, static_cast<std::size_t>(span.end - span.begin), buffer);
 }
 

@@ -184,9 +184,16 @@ bool ShardCache::make_room(const Wanted& shard, const detail::Tick& tick) const 
   }
   std::ranges::sort(entries, {}, &Entry::used);
   const std::uint64_t most = most_bytes(used), needed = shard.most_bytes();
+  const auto lock_of = [&](const Entry& entry) { return path(Entry::key_of(entry.name)) + std::string(kLock); };
+  std::uint64_t removable = 0;  // nothing is removed where all of it does not suffice
+  for (const Entry& entry : entries) {
+    if (used - removable + needed <= most) break;
+    if (FileLock::attempt(lock_of(entry), FileLock::kAlone)) removable += entry.bytes;
+  }
+  if (used - removable + needed > most) return false;
   for (const Entry& entry : entries) {
     if (used + needed <= most) break;
-    const std::string lock = path(Entry::key_of(entry.name)) + std::string(kLock);
+    const std::string lock = lock_of(entry);
     const auto alone = FileLock::attempt(lock, FileLock::kAlone);
     if (!alone) continue;  // in use
     const std::string gone = path(Entry::key_of(entry.name)) + std::string(kGone);

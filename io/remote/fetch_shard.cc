@@ -136,7 +136,6 @@ CachedShard open_in_cache(ShardCache& cache, const Manifest& manifest, const std
   for (bool once_more = true;;) {
     CachedShard result{cache.take(key, fill, tick), nullptr};
     if (!result.held) return result;
-    has_room();
     if (!result.held->fetched && is_kept_damaged(result.held->folder) && std::exchange(once_more, false)) {
       // The other host may have the right bytes by now.
       result.held.reset();
@@ -145,6 +144,7 @@ CachedShard open_in_cache(ShardCache& cache, const Manifest& manifest, const std
     }
     try {
       result.file = open_shard(manifest, manifest_name, shard, result.held->folder + "/shard.rec", on_damage);
+      has_room();
       return result;
     } catch (const Corrupt&) {
       // A copy of an earlier run may have been damaged since.

@@ -29,9 +29,9 @@ struct CachedShard {
   std::shared_ptr<const RecordFile> file;
 };
 
-// Opens a shard in the cache, where fetch_shard() puts it if it is not there. Calls `has_room` once the shard has its
-// room, before it is fetched or opened. A copy that was damaged since an earlier call is fetched anew: then `has_room`
-// is called again. Throws as fetch_shard() and ShardCache::take().
+// Opens a shard in the cache, where fetch_shard() puts it if it is not there. Calls `has_room` when the shard has its
+// room: before it is fetched, and when it is open. A copy that was damaged since an earlier call is fetched anew, and
+// has no room until then. Throws as fetch_shard() and ShardCache::take().
 CachedShard open_in_cache(
     ShardCache& cache, const Manifest& manifest, const std::string& manifest_name, const Shard& shard,
     OnDamage on_damage, const std::function<void()>& has_room = [] {}, const detail::Tick& tick = {});

@@ -14,15 +14,16 @@
 namespace paceline::io {
 namespace {
 
-constexpr std::size_t kFetchers = 2;  // so the first shard takes the time of two at most
-constexpr std::size_t kAhead = 2;     // shards that are fetched before a batch needs them
-constexpr auto kPatience = std::chrono::minutes(5);
-constexpr auto kPause = std::chrono::milliseconds(50);
+constexpr std::size_t kFetchers = 2;                    // so the first shard takes the time of two at most
+constexpr std::size_t kAhead = 2;                       // shards that are fetched before a batch needs them
+constexpr auto kPause = std::chrono::milliseconds(50);  // between looks for room that other processes use
+constexpr auto kLongPause = std::chrono::seconds(2);    // the same while this process will give room, which wakes
 
 }  // namespace
 
-RemoteShards::RemoteShards(const Manifest& manifest, std::string name, OnDamage on_damage)
-    : manifest_(manifest), name_(std::move(name)), on_damage_(on_damage) {}
+RemoteShards::RemoteShards(const Manifest& manifest, std::string name, OnDamage on_damage,
+                           std::chrono::nanoseconds patience)
+    : manifest_(manifest), name_(std::move(name)), on_damage_(on_damage), patience_(patience) {}
 
 void RemoteShards::begin(Walk walk) {
   end();
@@ -95,7 +96,13 @@ void RemoteShards::close_passed() {
 void RemoteShards::close(std::size_t shard) {
   entries_[shard].cached = {};
   here_.erase(shard);
+  try_again();
+}
+
+// What had no room may have it now, or is known never to have it.
+void RemoteShards::try_again() {
   full_ = false;
+  ++retries_;
   changed_.notify_all();
 }
 
@@ -131,6 +138,7 @@ void RemoteShards::walk(const Walk& walk) {
   Lock lock(mutex_);
   walked_ = true;
   close_passed();
+  try_again();
 }
 
 // A batch that asks for a shard needs those before it, too, or others need them that are made at the same time.
@@ -153,15 +161,20 @@ void RemoteShards::work() {
   }
 }
 
-// Where shards in use leave no room: waits for batches of this process that will let go of some, as long as that takes.
-// Then it waits for other processes of the host.
+// Where shards in use leave no room: waits for this process as long as it will give some. Then it waits for other
+// processes of the host.
 void RemoteShards::fetch_with_patience(std::size_t shard) {
-  auto give_up = std::chrono::steady_clock::now() + kPatience;
+  auto give_up = std::chrono::steady_clock::now() + patience_;
   for (bool told = false;;) {
     std::uint64_t needed = 0;  // 0: not known yet
-    bool ended = false, batches_will_pass = false;
+    std::uint64_t retries = 0;
+    bool ended = false, waits_for_own = false;
     CachedShard fetched;
     std::exception_ptr error;
+    {
+      Lock lock(mutex_);
+      retries = retries_;
+    }
     try {
       fetched = fetch(shard);
     } catch (...) {
@@ -176,18 +189,24 @@ void RemoteShards::fetch_with_patience(std::size_t shard) {
         return let_others_take_room(shard);
       }
       if (walked_) needed = bytes_needed_with(shard);
-      batches_will_pass = waits_for_batches(shard);
+      waits_for_own = retries != retries_ || room_will_come(shard);
       ended = ended_;
     }
-    if (batches_will_pass) give_up = std::chrono::steady_clock::now() + kPatience;
+    const auto now = std::chrono::steady_clock::now();
+    if (waits_for_own) give_up = now + patience_;
     // Looking at the cache's folder takes its time.
-    if (ended || std::chrono::steady_clock::now() > give_up || cache_.is_too_small_for(needed)) {
+    if (ended || now > give_up || cache_.is_too_small_for(needed)) {
       const IoError reason(cache_.no_room_for(wanted(manifest_, manifest_.shards[shard])));
       Lock lock(mutex_);
       return settle(shard, {}, std::make_exception_ptr(reason));
     }
-    if (!batches_will_pass && !std::exchange(told, true))
-      LOG(WARNING) << name_ << ": waits for room in the cache, which other processes use";
+    if (waits_for_own) {
+      Lock lock(mutex_);
+      changed_.wait_for(mutex_, kLongPause,
+                        [&]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return ended_ || retries != retries_; });
+      continue;
+    }
+    if (!std::exchange(told, true)) LOG(WARNING) << name_ << ": waits for room in the cache, which other processes use";
     std::this_thread::sleep_for(kPause);
   }
 }
@@ -198,7 +217,7 @@ void RemoteShards::settle(std::size_t shard, CachedShard fetched, std::exception
   entry.cached = std::move(fetched);
   if (!entry.error) here_.insert(shard);
   let_others_take_room(shard);
-  changed_.notify_all();
+  try_again();
 }
 
 void RemoteShards::let_others_take_room(std::size_t shard) {
@@ -207,26 +226,33 @@ void RemoteShards::let_others_take_room(std::size_t shard) {
   changed_.notify_all();
 }
 
-// The bytes that are in use at the same time as the shard, of those that get their room before it.
+// The bytes that are in use at the same time as the shard, of those that get their room before it. Two data sets may
+// name the same shard, which the cache holds once.
 std::uint64_t RemoteShards::bytes_needed_with(std::size_t shard) const {
   const Entry& entry = entries_[shard];
-  std::uint64_t bytes = wanted(manifest_, manifest_.shards[shard]).most_bytes();
+  const ShardCache::Wanted own = wanted(manifest_, manifest_.shards[shard]);
+  std::uint64_t bytes = own.most_bytes();
+  std::set<std::string> counted{own.key};
   for (std::size_t turn = 0; turn < entry.turn; ++turn) {
     const Entry& other = entries_[order_[turn]];
     if (other.last_batch < entry.first_batch) continue;
-    bytes += other.cached.held ? other.cached.held->bytes : manifest_.shards[order_[turn]].bytes;
+    const Shard& described = manifest_.shards[order_[turn]];
+    if (!counted.insert(wanted(manifest_, described).key).second) continue;
+    bytes += other.cached.held ? other.cached.held->bytes : described.bytes;
   }
   return bytes;
 }
 
-// Will batches before those that need the shard let go of others?
-bool RemoteShards::waits_for_batches(std::size_t shard) const {
+// Will this process give room to the shard? Batches before those that need it let go of others, and one that is still
+// fetched keeps more room than its files will have.
+bool RemoteShards::room_will_come(std::size_t shard) const {
   const Entry& entry = entries_[shard];
   if (!walked_) return true;
   return std::any_of(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(entry.turn),
                      [&](std::size_t before) PACELINE_NO_THREAD_SAFETY_ANALYSIS {
                        const Entry& other = entries_[before];
-                       return !other.error && other.last_batch >= passed_ && other.last_batch < entry.first_batch;
+                       return !other.error && other.last_batch >= passed_ &&
+                              (!other.cached.file || other.last_batch < entry.first_batch);
                      });
 }
 

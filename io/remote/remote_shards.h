@@ -6,6 +6,8 @@
 #include <paceline/manifest.h>
 #include <paceline/mutex.h>
 
+#include <chrono>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -25,8 +27,10 @@ class RemoteShards {
   // Gives the remote shards of the next batch of the epoch, each once. Returns false after the last batch.
   using Walk = std::function<bool(std::vector<std::size_t>& shards)>;
 
-  // `name` is the manifest's, for messages. Throws IoError where the cache cannot be used.
-  RemoteShards(const Manifest& manifest, std::string name, OnDamage on_damage);
+  // `name` is the manifest's, for messages. `patience`: how long a shard waits for room that other processes use.
+  // Throws IoError where the cache cannot be used.
+  RemoteShards(const Manifest& manifest, std::string name, OnDamage on_damage,
+               std::chrono::nanoseconds patience = std::chrono::minutes(5));
   ~RemoteShards() { end(); }
 
   // Forgets the epoch before, and fetches ahead on threads of its own. One thread calls begin() and end().
@@ -61,13 +65,15 @@ class RemoteShards {
   bool may_fetch() const PACELINE_REQUIRES(mutex_);
   void let_others_take_room(std::size_t shard) PACELINE_REQUIRES(mutex_);
   std::uint64_t bytes_needed_with(std::size_t shard) const PACELINE_REQUIRES(mutex_);
-  bool waits_for_batches(std::size_t shard) const PACELINE_REQUIRES(mutex_);
+  bool room_will_come(std::size_t shard) const PACELINE_REQUIRES(mutex_);
+  void try_again() PACELINE_REQUIRES(mutex_);
   void close(std::size_t shard) PACELINE_REQUIRES(mutex_);
   void close_passed() PACELINE_REQUIRES(mutex_);
 
   const Manifest& manifest_;
   const std::string name_;
   const OnDamage on_damage_;
+  const std::chrono::nanoseconds patience_;
   ShardCache cache_{detail::CacheSettings::from_environment()};
   std::vector<std::thread> threads_;
 
@@ -80,8 +86,9 @@ class RemoteShards {
   std::optional<std::size_t> taking_ PACELINE_GUARDED_BY(mutex_);  // a shard that has no room yet; the next ones wait
   std::set<std::size_t> here_ PACELINE_GUARDED_BY(mutex_);         // that are open
   std::int64_t passed_ PACELINE_GUARDED_BY(mutex_) = 0;
-  bool walked_ PACELINE_GUARDED_BY(mutex_) = false;  // every last_batch is final
-  bool full_ PACELINE_GUARDED_BY(mutex_) = false;    // reading ahead waits for room
+  bool walked_ PACELINE_GUARDED_BY(mutex_) = false;        // every last_batch is final
+  bool full_ PACELINE_GUARDED_BY(mutex_) = false;          // reading ahead waits for room
+  std::uint64_t retries_ PACELINE_GUARDED_BY(mutex_) = 0;  // calls of try_again()
   bool ended_ PACELINE_GUARDED_BY(mutex_) = true;
   std::exception_ptr failed_ PACELINE_GUARDED_BY(mutex_);  // what the walk threw
 };

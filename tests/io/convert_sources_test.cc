@@ -20,6 +20,7 @@ namespace {
 using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -238,7 +239,7 @@ TEST(CsvSource, SaysWhatIsWrong) {
               }),
               HasSubstr("the header of " + folder / "other.csv" + " is not that of"));
   EXPECT_THAT(error_of<Corrupt>([&] { csv_source({folder / "open.csv"}); }),
-              HasSubstr("open.csv:2: the row that begins in this line has a quoted field that does not end"));
+              EndsWith("open.csv:2: the row that begins in this line has a quoted field that does not end"));
   EXPECT_THAT(error_of<IoError>([&] { csv_source({folder / "absent.csv"}); }), HasSubstr("absent.csv on host"));
   write_all(folder / "head.csv", "x,\"y\"z\n1,2\n");
   EXPECT_THAT(error_of<Corrupt>([&] { csv_source({folder / "head.csv"}); }),

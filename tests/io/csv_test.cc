@@ -260,6 +260,26 @@ TEST_F(Csv, ALongRowIsReadAlone) {
   EXPECT_EQ(file.read(std::vector<std::int64_t>{57}, [](auto...) {}), 3001u);
 }
 
+TEST_F(Csv, TheLineOfARowIsFoundWithoutTheTextFarBefore) {
+  constexpr std::size_t kLine = 101;
+  std::string text;
+  for (int i = 0; i < 20000; ++i) text += std::string(kLine - 1, 'w') + "\n";
+  const std::string path = written(text);
+  const io::RowFile file(path, {}, false, 1, io::TextFile::Memory::kUnpacked);
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary) << std::string(1 << 20, '\n');
+  EXPECT_EQ(file.place_text(15007 * kLine), str(path, ":15008"));
+}
+
+TEST_F(Csv, ALineThatIsTooLongForARowIsRefused) {
+  const std::string path = written("a\n" + std::string(6u << 20, 'w') + "\nb\n");
+  const auto open = [&](std::uint64_t longest) {
+    return io::RowFile(path, {.longest = longest}, false, 1, io::TextFile::Memory::kUnpacked).rows();
+  };
+  EXPECT_EQ(open(8u << 20), 3);
+  EXPECT_THAT(error_of<Corrupt>([&] { open(1u << 20); }),
+              EndsWith("a.csv: the line that begins at byte 2 has more than 1048576 bytes, expected fewer"));
+}
+
 TEST_F(Csv, ASmallFileIsReadOnce) {
   CsvIterator data(written("a\n1\n2\n3\n"), {.batch = 2, .shuffle = 1});
   std::filesystem::resize_file(folder_ / "a.csv", 0);

@@ -314,6 +314,15 @@ TEST(AppendRecords, ComparesTheColumnsOfDataSets) {
   EXPECT_EQ(append_records(set, {folder / "other-00000-of-00001.rec"}).columns_crc32c, std::nullopt);
 }
 
+TEST(AppendRecords, WarnsWhereNotAllSourcesSayTheirColumns) {
+  TemporaryFolder folder;
+  const std::string set = write_table(folder, "set", 7), unknown = write_table(folder, "unknown", {});
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(append_records(set, {unknown}).columns_crc32c, std::nullopt);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr(set + " keeps no checksum of its columns, because not all sources say theirs\n"));
+}
+
 TEST(AppendRecords, TriesTheDecoderOnEachRecord) {
   TemporaryFolder folder;
   const std::string set = write_rows(folder, "set", 2);

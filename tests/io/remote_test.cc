@@ -118,6 +118,15 @@ bool sleeps(pid_t thread) {
 
 bool asks_for_a_shard(const WebRequest& request) { return request.path.ends_with(".rec"); }
 
+template <class Condition>
+void wait_until(const Condition& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!condition()) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end) << "it does not come";
+    std::this_thread::yield();
+  }
+}
+
 class Remote : public testing::Test {
  protected:
   Remote() {
@@ -145,6 +154,21 @@ class Remote : public testing::Test {
     for (const char* extension : {"rec", "idx", "crc"})
       bytes += fs::file_size(folder_ / str("set-00001-of-00006.", extension));
     return bytes;
+  }
+  // A file of a shard's in the cache, or with the shard's key before this ending.
+  std::string in_cache(const Manifest& manifest, std::size_t shard, const std::string& ending) const {
+    return cache_ / ("c/" + io::wanted(manifest, manifest.shards[shard]).key + ending);
+  }
+  // Returns when the cache has been asked for room for a shard, and had none.
+  void wait_until_without_room(const Manifest& manifest, std::size_t shard) const {
+    const std::string lock = in_cache(manifest, shard, ".lock");
+    const auto is_asked = [&] { return fs::exists(lock) && !io::FileLock::attempt(lock, io::FileLock::kShared); };
+    std::optional<io::FileLock> room;
+    wait_until(
+        [&] { return (room = io::FileLock::attempt(cache_ / "c/room.lock", io::FileLock::kAlone)).has_value(); });
+    wait_until(is_asked);  // and waits for `room`
+    room.reset();
+    wait_until([&] { return !is_asked(); });
   }
   std::string error_of_epoch(WebServer& server) {
     return error_of<Error>([&] {
@@ -424,6 +448,16 @@ TEST_F(Remote, WhatIsNotOfTheCacheStays) {
   EXPECT_FALSE(fs::exists(folder + "/a")) << "it made room for the other shard";
 }
 
+TEST_F(Remote, ACacheThatCannotMakeEnoughRoomRemovesNothing) {
+  const std::string folder = cache_ / "direct";
+  const auto fill = [](const std::string& part) { test::write_all(part + "/shard.rec", std::string(100, 'x')); };
+  io::ShardCache cache({folder, 250});
+  EXPECT_TRUE(cache.take({"old", {{"shard.rec", 100}}}, fill, {}));
+  const auto used = cache.take({"used", {{"shard.rec", 100}}}, fill, {});
+  EXPECT_FALSE(cache.take({"large", {{"shard.rec", 200}}}, fill, {}));
+  EXPECT_TRUE(fs::exists(folder + "/old/shard.rec"));
+}
+
 // A process that was stopped keeps its locks.
 TEST_F(Remote, ALoaderCanBeLeftWhileAnotherProcessKeepsTheCacheLocked) {
   WebServer server(folder_ / "");
@@ -496,6 +530,68 @@ TEST_F(Remote, ABatchGetsRoomAfterThoseBeforeItAlthoughItAsksFirst) {
   shards.passed(1);
   later.join();
   EXPECT_EQ(failure, "");
+}
+
+TEST_F(Remote, AShardWaitsForOneThatIsFetchedAndWillTakeLessRoom) {
+  setenv("PACELINE_CACHE_SIZE", std::to_string(room_of_two_shards()).c_str(), 1);
+  StallingServer stalling(folder_ / "",
+                          [](const WebRequest& request) { return request.path.ends_with("0-of-00006.rec"); });
+  const Manifest manifest = Manifest::load(stalling.server().url("set.manifest"));
+  io::RemoteShards shards(manifest, "set", OnDamage::kFail, std::chrono::nanoseconds(0));
+  shards.begin([batch = 0](std::vector<std::size_t>& needed) mutable {
+    needed = {0, 1};
+    return batch++ == 0;
+  });
+  auto second = std::async(std::launch::async, [&] { return shards.file(1); });
+  wait_until([&] { return stalling.server().requests(".rec") > 0; });
+  wait_until_without_room(manifest, 1);
+  stalling.release();
+  EXPECT_NO_THROW(second.get());
+}
+
+// As in a mixture of two data sets.
+TEST_F(Remote, AShardThatIsNamedTwiceTakesItsRoomOnce) {
+  setenv("PACELINE_CACHE_SIZE", std::to_string(room_of_two_shards()).c_str(), 1);
+  WebServer server(folder_ / "");
+  Manifest manifest = Manifest::load(server.url("set.manifest"));
+  manifest.shards = {manifest.shards[0], manifest.shards[0], manifest.shards[1]};
+  const std::string other(shard_.bytes / 2, 'x');
+  io::ShardCache of_another_process({cache_ / "c", std::uint64_t{1} << 30});
+  auto used =
+      of_another_process.take({"other", {{"shard.rec", other.size()}}},
+                              [&](const std::string& part) { test::write_all(part + "/shard.rec", other); }, {});
+  io::RemoteShards shards(manifest, "set", OnDamage::kFail);
+  shards.begin([batch = 0](std::vector<std::size_t>& needed) mutable {
+    needed = {0, 1, 2};
+    return batch++ == 0;
+  });
+  auto last = std::async(std::launch::async, [&] { return shards.file(2); });
+  wait_until([&] { return fs::exists(in_cache(manifest, 0, "")); });
+  wait_until_without_room(manifest, 2);
+  used.reset();
+  EXPECT_NO_THROW(last.get());
+}
+
+TEST_F(Remote, ADamagedCopyHasNoRoomUntilItIsFetchedAnew) {
+  WebServer server(folder_ / "");
+  const Manifest manifest = Manifest::load(server.url("set.manifest"));
+  const std::string folder = cache_ / "direct";
+  const auto open = [&](io::ShardCache& cache, std::size_t shard, const std::function<void()>& has_room) {
+    return io::open_in_cache(cache, manifest, "set", manifest.shards[shard], OnDamage::kFail, has_room);
+  };
+  for (const bool is_marked : {true, false}) {
+    io::ShardCache large({folder, std::uint64_t{1} << 30});
+    const io::CachedShard used = open(large, 1, [] {});
+    const std::string copy = open(large, 0, [] {}).held->folder;
+    if (is_marked)
+      io::mark_damaged(copy);
+    else
+      test::flip_bit(copy + "/shard.idx", 1);
+    io::ShardCache full({folder, bytes_in(folder)});
+    bool has_room = false;
+    EXPECT_FALSE(open(full, 0, [&] { has_room = true; }).held);
+    EXPECT_FALSE(has_room) << is_marked;
+  }
 }
 
 TEST_F(Remote, SamplingByWeightsFetchesEachShardOnce) {

@@ -49,15 +49,15 @@ struct CsvIteratorOptions {
 };
 
 // Holds the text of a file of at most 64 MiB in memory. Reads a larger file anew in each epoch, and never holds all of
-// its text. Beside batches and text, it takes a quarter of a byte of memory for each row, or a hundredth of the file
-// where that is more. Each thread holds up to 1 MiB of text, or 16 rows where these are longer. With `shuffle`, each
-// row of a larger file is read by itself, about a KiB at a time. Positions are dealt as MemoryIterator deals them.
+// its text. Beside batches and text, it takes half a byte of memory for each row, or a sixtieth of the file where that
+// is more. Each thread holds up to 1 MiB of text, or 16 rows where these are longer. With `shuffle`, each row of a
+// larger file is read by itself, about a KiB at a time. Positions are dealt as MemoryIterator deals them.
 class CsvIterator final : public PipelineIterator {
  public:
   // Reads the file once to find its rows, with `decode_threads` threads, or all cores of the budget where that is 0.
   // Throws IoError. Throws InvalidArgument where there are no rows, a column is not there or the options do not fit.
-  // Throws Corrupt where the file is no text or a quoted field does not end. next() throws Corrupt with
-  // "FILE:LINE: column 3 ('age') is 'x', expected a finite number", where columns count from 0.
+  // Throws Corrupt where the file is no text, a line is too long (2^29 bytes) or a quoted field does not end. next()
+  // throws Corrupt with "FILE:LINE: column 3 ('age') is 'x', expected a finite number", where columns count from 0.
   explicit CsvIterator(const std::string& path, const CsvIteratorOptions& options = {});
   ~CsvIterator() override;
 
