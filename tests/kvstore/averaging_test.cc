@@ -1,6 +1,8 @@
 // Local training: fixed points, the elastic rule, clients that are chosen, checkpoints.
 #include <gtest/gtest.h>
+#include <kvstore/row_support.h>
 #include <support/cluster_in_process.h>
+#include <support/own_objects.h>
 
 #include <atomic>
 #include <chrono>
@@ -10,6 +12,7 @@
 
 #include "failed_array.h"
 #include "servers/averaging.h"
+#include "servers/local_state.h"
 
 namespace paceline::test {
 namespace {
@@ -372,6 +375,48 @@ TEST(Averaging, AWorkersStateOfOtherRulesLeavesTheWeightsAlone) {
     store.barrier();
     store.pull("w", weight);
     EXPECT_EQ(weight.item<double>(), 0) << worker;
+  });
+}
+
+TEST(Averaging, AWorkerKeepsNoStateThatItRefuses) {
+  LocalState rule([] { return NamedArrays(); },
+                  [](const NamedArrays& state) { require(state.empty(), "there is a state"); });
+  EXPECT_THROW(rule.load({{"w/mean", NDArray::zeros(Shape{1})}}), InvalidArgument);
+  EXPECT_TRUE(rule.loaded().empty());
+}
+
+// The server's policy of the same name keeps no state, so it refuses the second table when it has loaded the first.
+TEST(RowTables, ALoadThatFailsHalfwayForgetsTheVersionsOfRows) {
+  const Extensions own{.policies = {{"traced", std::make_shared<Traced>()}}};
+  const Extensions stateless{.policies = {{"traced", make_staleness("none", {})}}};
+  const auto engine = make_serial_engine();
+  const TableSpec first{"first", 3, 1, DType::kFloat32, Spec::parse("zeros")};
+  const TableSpec second{"second", 3, 1, DType::kFloat32, Spec::parse("zeros")};
+  StoreState state;
+  for (const TableSpec& table : {first, second}) {
+    const std::string name = "table:" + table.name;
+    state.arrays.emplace_back(name + ":ids", ids_of({0}, *engine));
+    state.arrays.emplace_back(name + ":versions", ids_of({1}, *engine));
+    state.arrays.emplace_back(name + ":weight", rows_of({5}, 1, *engine));
+  }
+  state.arrays.emplace_back("table:second:traced_trace", rows_of({5}, 1, *engine));
+  ClusterInProcess cluster({.mode = "dist_async:staleness=traced",
+                            .workers = 1,
+                            .servers = 1,
+                            .engine = engine.get(),
+                            .own = own,
+                            .own_of_servers = stateless});
+  cluster.run([&](int, KVStore& store) {
+    store.init_table(first);
+    store.init_table(second);
+    store.set_optimizer(optim::SGD{.lr = 1});
+    const auto push = [&] { store.push_rows({{"first", ids_of({0}, *engine), rows_of({-1}, 1, *engine)}}); };
+    for (int i = 0; i < 3; ++i) push();
+    EXPECT_EQ(pull(store, first, {0}, *engine), std::vector<float>{3});
+    EXPECT_EQ(error_of_call([&] { store.load(state); }),
+              "table 'second' has no state 'traced_trace' under these rules");
+    push();
+    EXPECT_EQ(pull(store, first, {0}, *engine), std::vector<float>{6});
   });
 }
 

@@ -13,6 +13,7 @@
 #include "failed_array.h"
 #include "gossip/gossip.h"
 #include "gossip/gossip_peer.h"
+#include "parse_body.h"
 #include "scheduler_client.h"
 
 namespace paceline::test {
@@ -310,6 +311,37 @@ TEST(Gossip, ALoadWhoseLeaderIsLostThrowsAtTheOthers) {
   leader.join();
   SchedulerClient client(leader);
   client.gather(client.next_barrier(), 0, false, "/rules", "");
+  leader.leave();
+  other.join();
+}
+
+// The leader's weights are of a key that worker 1 does not have.
+TEST(Gossip, ALoadThatFailsAtOneWorkerEndsAtAll) {
+  const ClusterConfig job = job_config("inproc", 0, 2);
+  SchedulerThread scheduler(job);
+  std::thread other([&] {
+    const auto engine = make_serial_engine();
+    StoreOptions options;
+    options.engine = engine.get();
+    const auto store = KVStore::join(member(job, Role::kWorker, scheduler.port(), 1), "gossip", options);
+    EXPECT_THROW(store->load({}), Corrupt);
+    store->finish();
+  });
+  Node leader(member(job, Role::kWorker, scheduler.port(), 0),
+              {[](const Request& request) {
+                 wire::WorkerSlices slices;
+                 slices.add_slices();
+                 request.reply(message_of(MessageKind::kReply, slices));
+               },
+               nullptr});
+  leader.join();
+  SchedulerClient client(leader);
+  const auto gather = [&](const std::string& name) {
+    return client.gather(client.next_barrier(), 0, false, name, "").second;
+  };
+  gather("/rules");
+  gather("/load");
+  EXPECT_EQ(gather("/loaded"), (GatheredValues{{0, ""}, {1, ""}}));
   leader.leave();
   other.join();
 }

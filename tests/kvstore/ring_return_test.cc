@@ -9,9 +9,12 @@
 #include <random>
 
 #include "allreduce/ring.h"
+#include "checkpoint/slice_state.h"
 #include "hand_made_worker.h"
 #include "key_partition.h"
+#include "parse_body.h"
 #include "store.pb.h"
+#include "workers.pb.h"
 
 namespace paceline::test {
 namespace {
@@ -295,6 +298,85 @@ TEST(RingReturn, TheSenderOfAnInitDies) {
       ring->finish();
     });
   for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(scheduler.result(), "");
+}
+
+// Worker 0 stands for two: one has told of new rules when the other, which has not heard of them, sends its state.
+TEST(RingReturn, StateOfOlderRulesBeginsAnew) {
+  const ClusterConfig config = job_config("inproc", 0, 2);
+  SchedulerThread scheduler(config);
+  std::thread fetching([&] {
+    const auto engine = make_threaded_engine();
+    StoreOptions options;
+    options.engine = engine.get();
+    const auto ring = make_ring_backend(member(config, Role::kWorker, 0, 1), Spec::parse("ring"), options);
+    const NDArray weight = NDArray::full(Shape{2}, 0, DType::kFloat64, {}, *engine);
+    EXPECT_EQ(error_of_call([&] { ring->init({{"w", weight}}); }), "");
+    EXPECT_EQ(weight.to_vector<double>(), (std::vector<double>{5, 5}));
+    ring->finish();
+  });
+  const Spec older = optim::SGD{.lr = 1, .momentum = 0.5}, newer = optim::SGD{.lr = 1};
+  const std::array<double, 2> weights{6, 6}, gradient{1, 1};
+  const auto updater = make_updater();
+  updater->set_rules(older, "none", {});
+  updater->add_slice({"w", 0, 2, DType::kFloat64}, weights.data());
+  updater->apply(0, {0, 0, 1, gradient.data()});
+  const auto rules = [](std::uint32_t call, const Spec& optimizer) {
+    wire::RingRules rules;
+    rules.set_optimizer_call(call);
+    rules.set_optimizer(optimizer.text());
+    rules.set_rate(1);
+    return rules;
+  };
+  const PeerId other{Role::kWorker, 1};
+  Node node(member(config, Role::kWorker, 0, 0),
+            {[&](const Request& request) {
+               if (request.message().header.kind != MessageKind::kRingAsk) return request.reply({});
+               wire::RingTell tell;
+               tell.set_generation(1);
+               *tell.mutable_rules() = rules(2, newer);
+               node.ask(other, message_of(MessageKind::kRingTell, tell),
+                        [&, request](const std::optional<Message>&, const std::exception_ptr&) {
+                          wire::WorkerSlices slices;
+                          *slices.mutable_rules() = rules(1, older);
+                          PayloadWriter payload;
+                          write_slice(*updater, 0, true, slices.add_slices(), &payload);
+                          EXPECT_EQ(slices.slices(0).names_size(), 2);
+                          request.reply(message_of(MessageKind::kReply, slices, payload.finish()));
+                        });
+             },
+             nullptr});
+  node.join();
+  wire::InitRequest init;
+  init.set_call(1);
+  init.set_mode("ring");
+  write_key({"w", DType::kFloat64, Shape{2}, false}, init.add_keys());
+  test::ask(node, MessageKind::kInit, init.SerializeAsString());
+  init.clear_keys();
+  init.set_values(true);
+  test::ask(node, MessageKind::kInit, init.SerializeAsString());
+  // Worker 1 answers when it has loaded its piece.
+  wire::RingAsk fetch;
+  fetch.set_what(wire::RingAsk::FETCH);
+  fetch.add_pieces(0);
+  wire::WorkerSlices loaded;
+  EXPECT_EQ(error_of_call([&] {
+              loaded =
+                  parse_body<wire::WorkerSlices>(node.ask_and_wait(other, message_of(MessageKind::kRingAsk, fetch)));
+            }),
+            "");
+  EXPECT_EQ(loaded.rules().optimizer(), newer.text());
+  EXPECT_EQ(loaded.slices_size(), 1);
+  for (const auto& slice : loaded.slices()) {
+    EXPECT_EQ(slice.version(), 1U);
+    EXPECT_EQ(slice.names_size(), 1);
+    EXPECT_EQ(slice.optimizer_updates(), 0);
+  }
+  init.set_values(false);
+  init.set_held(true);
+  test::ask(node, MessageKind::kInit, init.SerializeAsString());
+  node.leave();
+  fetching.join();
   EXPECT_EQ(scheduler.result(), "");
 }
 

@@ -219,7 +219,7 @@ class Sealed final : public Transport {
 
   void say_hello(Session& session) PACELINE_REQUIRES(mutex_) {
     begin_round(session, session.round + 1);
-    session.asked = Clock::now();
+    session.said = session.asked = Clock::now();
     const std::string key = SealingKey::draw();
     session.out = std::make_shared<const SealingKey>(key);
     session.word = sealed::frame_of(sealed::hello_of(session, key));

@@ -68,8 +68,8 @@ struct Session {
   std::chrono::steady_clock::time_point asked;  // start of the pause before ask_for_second_socket() sends again
   std::chrono::steady_clock::time_point first_break;
   int breaks = 0;  // of the connection to the second socket, within ten seconds after first_break
-  // When this side began to connect `bulk`.
-  std::chrono::steady_clock::time_point dialled;
+  // When this side first said HELLO in this round, and when it began to connect `bulk`.
+  std::chrono::steady_clock::time_point said, dialled;
 
   std::shared_ptr<const SealingKey> out, in;
   std::uint64_t next_out = 1;  // never reset: the number of a piece is its nonce
@@ -132,11 +132,12 @@ struct Session {
     bulk = connection;
     dialled = std::chrono::steady_clock::now();
   }
-  // Call this when the peer repeats its answer, which says that the connection has not reached it. True if it should
-  // have been there long ago, so that a new round must begin. ZeroMQ does not report a connection for which it has
-  // found no file descriptor.
+  // Call this when the peer repeats its answer. The connection had not reached the peer when the peer sent the answer.
+  // True if that was long after this side began to connect, so that a new round must begin. The answer is taken to have
+  // been on its way as long as the first answer, which may have waited behind a long queue. ZeroMQ does not report a
+  // connection for which it has found no file descriptor.
   bool is_unreached(std::chrono::steady_clock::time_point now) const {
-    return bulk != 0 && !open && now - dialled > std::chrono::seconds(10);
+    return bulk != 0 && !open && now - dialled > std::chrono::seconds(10) + (dialled - said);
   }
   // Call this after the connection to the second socket broke. True if a new connection should be made at once.
   bool may_try_again(std::chrono::steady_clock::time_point now) {

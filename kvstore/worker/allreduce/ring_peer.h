@@ -375,7 +375,8 @@ class RingPeer {
   void begin_generation();
   void take_state(int rank, const Message& answer);
   void fetch_missing();
-  // `newer_only`: loads a piece only if it is newer than this worker's, or if this worker's piece has no weights.
+  // `newer_only`: loads a piece only if it is newer than this worker's, or if this worker's piece has no weights. State
+  // of older rules begins anew unless the present rules keep the same state.
   void load_pieces(const std::vector<int>& numbers, const Message& answer, bool newer_only);
   void load_piece(const PieceState& state, std::uint64_t next_round);
   void take_held(std::vector<Request>& requests);

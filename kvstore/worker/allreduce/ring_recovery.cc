@@ -1,6 +1,7 @@
 // Messages of other workers, and the treatment of open rounds when a worker is lost, leaves or returns.
 #include <paceline/error.h>
 #include <paceline/log.h>
+#include <paceline/optimizer.h>
 
 #include <algorithm>
 
@@ -438,6 +439,10 @@ void RingPeer::load_pieces(const std::vector<int>& numbers, const Message& answe
   const auto body = parse_body<wire::WorkerSlices>(answer);
   if (body.slices_size() != static_cast<int>(numbers.size())) throw Corrupt("a worker's answer cannot be parsed");
   take_rules(body.rules());
+  // The other worker may not have the present rules yet. When it gets them, its state begins anew.
+  const auto state_names = [](const std::string& rules) { return make_optimizer(Spec::parse(rules))->state_names(); };
+  const bool anew = body.rules().optimizer_call() < optimizer_call_ &&
+                    state_names(body.rules().optimizer()) != state_names(optimizer_);
   const auto owner = std::make_shared<Message>(answer);
   PayloadReader payload(owner->payload);
   for (std::size_t i = 0; i < numbers.size(); ++i) {
@@ -447,6 +452,10 @@ void RingPeer::load_pieces(const std::vector<int>& numbers, const Message& answe
     const Shape shape{piece.end - piece.begin};
     state.arrays = read_slice(part, shape, piece.key->info.dtype, &payload, owner, &state.counters);
     if (newer_only && piece.valid && Age{piece.loads, piece.version} >= Age{part.loads(), part.version()}) continue;
+    if (anew) {
+      std::erase_if(state.arrays, [](const auto& entry) { return entry.first != "weight"; });
+      state.counters.optimizer_updates = 0;
+    }
     load_piece(state, part.next_round());
     piece.loads = part.loads();
   }

@@ -264,12 +264,16 @@ void GossipBackend::load(const StoreState& state) {
     if (!said.empty() && !refused) refused = std::make_exception_ptr(InvalidArgument(said));
   bool loaded = leader == rank() && !refused;
   if (leader != rank() && !refused && outcome.count(leader) > 0) {
-    SavedStore store;
-    const auto keys = peer_.keys();
-    const std::vector<SavedKey> fetched = peer_.fetch(leader, 0, true);
-    for (std::size_t k = 0; k < fetched.size(); ++k) store.keys[keys[k].key] = fetched[k];
-    if (!fetched.empty()) local_->load(store.write());
-    loaded = !fetched.empty() || keys.empty();
+    try {
+      SavedStore store;
+      const auto keys = peer_.keys();
+      const std::vector<SavedKey> fetched = peer_.fetch(leader, 0, true);
+      for (std::size_t k = 0; k < fetched.size(); ++k) store.keys[keys[k].key] = fetched[k];
+      if (!fetched.empty()) local_->load(store.write());
+      loaded = !fetched.empty() || keys.empty();
+    } catch (const std::exception&) {
+      refused = std::current_exception();  // the others wait for this worker
+    }
   }
   // All workers learn whether all have loaded the state. Some have not if the leader was lost meanwhile.
   const GatheredValues loads = gather("/loaded", loaded ? kLoaded : "");

@@ -26,7 +26,10 @@ class LocalState final : public WorkerRule {
   NDArray prepare(const std::string&, const NDArray& gradient, const NDArray&) override { return gradient; }
   NamedArrays state() const override { return save_(); }
   void check(const NamedArrays& state) const override { check_(state); }
-  void load(const NamedArrays& state) override { loaded_ = state; }
+  void load(const NamedArrays& state) override {
+    check(state);
+    loaded_ = state;
+  }
   const NamedArrays& loaded() const { return loaded_; }
 
  private:

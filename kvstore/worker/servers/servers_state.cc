@@ -214,8 +214,8 @@ void ServersBackend::load_made(const std::function<StoreState()>& make) {
     if (said.starts_with(kRefused) && !refused) refused = std::make_exception_ptr(InvalidArgument(said.substr(1)));
   }
   NamedArrays mine = fetch_blobs(placement()->keeper_of(rank()), rank(), nullptr);
-  if (!refused) forget_row_versions();
-  std::string why;  // this worker's share does not fit its rules
+  forget_row_versions();  // after a refusal too: the servers may have some rows of the state
+  std::string why;        // this worker's share does not fit its rules
   try {
     if (whole && !refused) take_state(mine);
   } catch (const std::exception& error) {
