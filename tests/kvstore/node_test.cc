@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "cluster_in_process.h"
+#include "relay.h"
 
 namespace paceline {
 namespace {
@@ -500,6 +501,25 @@ TEST(Node, AHandlerUsesTheNodeThatCloses) {
 }
 
 // Resolving a name takes as long as the resolver takes: that holds up no heartbeat.
+bool connects(const char* host, int port) {
+  const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const sockaddr_in address = test::address_of(host, port);
+  const bool connected = connect(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  close(descriptor);
+  return connected;
+}
+
+TEST(Node, ListensAtNoOtherAddressThanItsNumericHost) {
+  ClusterConfig config = job_config("tcp", 0, 1);
+  config.scheduler_host = "127.0.0.1";
+  SchedulerThread scheduler(config);
+  EXPECT_TRUE(connects("127.0.0.1", scheduler.port()));
+  EXPECT_FALSE(connects("127.0.0.2", scheduler.port()));
+  Node worker(member(config, Role::kWorker, scheduler.port()), {});
+  worker.join();
+  worker.leave();
+}
+
 TEST(Node, WhoIsSlowToConnectIsNotSilent) {
   ClusterConfig job = job_config("inproc", 1, 1);
   job.silence_deadline_seconds = 3;

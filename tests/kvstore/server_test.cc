@@ -274,6 +274,23 @@ TEST(Payload, KeepsRunsWholeAndAligned) {
   EXPECT_THROW(early.expect_end(), Corrupt);
 }
 
+// Otherwise a reader would look for the second run behind a gap.
+TEST(Payload, RunsOfOneArrayShareAFrameWhereTheSecondIsAligned) {
+  const auto owner = std::make_shared<std::vector<std::byte>>(2 * kLargeRun + 16);
+  for (std::size_t i = 0; i < owner->size(); ++i) (*owner)[i] = static_cast<std::byte>(i * 31 >> 4);
+  for (const std::size_t first : {kLargeRun, kLargeRun + 4}) {
+    PayloadWriter writer;
+    writer.add(owner->data(), first, owner);
+    writer.add(owner->data() + first, kLargeRun, owner);
+    const std::vector<Frame> frames = writer.finish();
+    EXPECT_EQ(frames.size(), first % 8 == 0 ? 1U : 2U);
+    PayloadReader reader(frames);
+    EXPECT_TRUE(std::equal(owner->data(), owner->data() + first, reader.next(first)));
+    EXPECT_TRUE(std::equal(owner->data() + first, owner->data() + first + kLargeRun, reader.next(kLargeRun)));
+    reader.expect_end();
+  }
+}
+
 // Changes a few bytes, or cuts.
 std::string mutate(std::string text, std::mt19937& random) {
   for (int n = static_cast<int>(random() % 4); n >= 0 && !text.empty(); --n) {
