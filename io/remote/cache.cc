@@ -108,7 +108,8 @@ std::uint64_t ShardCache::Wanted::most_bytes() const {
   return most;
 }
 
-std::optional<ShardCache::Held> ShardCache::take(const Wanted& shard, const Fill& fill, const detail::Tick& tick) try {
+std::optional<ShardCache::Held> ShardCache::take(const Wanted& shard, const Fill& fill, const detail::Tick& tick,
+                                                 const std::function<void()>& has_room) try {
   const std::string folder = path(shard.key), lock = folder + std::string(kLock), part = part_of(shard);
   bool fetched = false;
   Waiting waiting;
@@ -134,6 +135,7 @@ std::optional<ShardCache::Held> ShardCache::take(const Wanted& shard, const Fill
       fetched = true;
       continue;
     }
+    if (has_room && fs::exists(part)) has_room();
     waiting.pause("another process that fetches or removes the shard", lock, tick);
   }
 } catch (const fs::filesystem_error& error) {

@@ -47,8 +47,10 @@ class ShardCache {
   // Writes the files of a shard into a folder.
   using Fill = std::function<void(const std::string& folder)>;
   // Takes a shard into use. If the cache does not have it, `fill` fetches it first. Blocks while somebody else fetches
-  // it. Returns none where shards in use leave no room. Throws what `fill` and `tick` throw, and IoError.
-  std::optional<Held> take(const Wanted& shard, const Fill& fill, const detail::Tick& tick);
+  // it, and calls `has_room` meanwhile, as that process has taken the shard's room. Returns none where shards in use
+  // leave no room. Throws what `fill` and `tick` throw, and IoError.
+  std::optional<Held> take(const Wanted& shard, const Fill& fill, const detail::Tick& tick,
+                           const std::function<void()>& has_room = {});
   // Removes a shard that turned out to be damaged. Returns false, and removes nothing, where somebody uses it.
   bool drop(const std::string& key);
   // Is the cache's size, as it is now, smaller than `bytes`?

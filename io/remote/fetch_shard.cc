@@ -134,7 +134,7 @@ CachedShard open_in_cache(ShardCache& cache, const Manifest& manifest, const std
     fetch_shard(manifest, manifest_name, shard, folder, on_damage, tick);
   };
   for (bool once_more = true;;) {
-    CachedShard result{cache.take(key, fill, tick), nullptr};
+    CachedShard result{cache.take(key, fill, tick, has_room), nullptr};
     if (!result.held) return result;
     if (!result.held->fetched && is_kept_damaged(result.held->folder) && std::exchange(once_more, false)) {
       // The other host may have the right bytes by now.
