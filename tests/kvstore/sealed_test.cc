@@ -351,7 +351,7 @@ TEST_F(OnThePath, the_second_socket_opens_when_there_are_descriptors_again) {
     return soon([&] { return has(at_server_, text); });
   };
   std::vector<LinkId> links{link_};
-  while (links.size() < 9) links.push_back(new_link());
+  while (links.size() < 5) links.push_back(new_link());
   for (const LinkId link : links) ASSERT_TRUE(arrives(link, str("settled ", link), kSmall));
   for (std::size_t left = 0; left < links.size(); ++left) {
     const FewDescriptors descriptors(left);

@@ -134,7 +134,7 @@ std::vector<const std::byte*> GossipPeer::runs(PayloadReader& payload, std::size
 void GossipPeer::tell(const PeerId& peer, Message message, std::function<void()> arrived) {
   told_->add();
   node_.ask(peer, std::move(message),
-            [told = told_, arrived](const std::optional<Message>&, const std::exception_ptr&) {
+            [told = told_, arrived = std::move(arrived)](const std::optional<Message>&, const std::exception_ptr&) {
               if (arrived) arrived();
               told->remove();
             });
