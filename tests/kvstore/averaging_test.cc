@@ -339,14 +339,19 @@ TEST(Averaging, GoesOnFromACheckpointOfLocal) {
   });
 }
 
+// A checkpoint in which the key w has the weight 7.
+StoreState state_of_seven(Engine& engine) {
+  StoreOptions options;
+  options.engine = &engine;
+  const auto local = KVStore::create("local", options);
+  local->init({{"w", scalar(7, engine)}});
+  return local->save();
+}
+
 // What the others pass does not count.
 TEST(Averaging, AStateThatCannotBeReadIsRefusedByAllWorkersOrByNone) {
   const auto engine = make_threaded_engine();
-  StoreOptions options;
-  options.engine = engine.get();
-  const auto local = KVStore::create("local", options);
-  local->init({{"w", scalar(7, *engine)}});
-  const StoreState state = local->save();
+  const StoreState state = state_of_seven(*engine);
   StoreState broken = state;
   broken.counters.emplace_back("examples:w", "many");
   ClusterInProcess cluster({.mode = "dist_local:steps=1", .engine = engine.get()});
@@ -360,11 +365,7 @@ TEST(Averaging, AStateThatCannotBeReadIsRefusedByAllWorkersOrByNone) {
 
 TEST(Averaging, AWorkersStateOfOtherRulesLeavesTheWeightsAlone) {
   const auto engine = make_threaded_engine();
-  StoreOptions options;
-  options.engine = engine.get();
-  const auto local = KVStore::create("local", options);
-  local->init({{"w", scalar(7, *engine)}});
-  StoreState state = local->save();
+  StoreState state = state_of_seven(*engine);
   state.arrays.emplace_back("worker0:w/mean", scalar(1, *engine));
   ClusterInProcess cluster({.mode = "dist_local:steps=1", .engine = engine.get()});
   cluster.run([&](int worker, KVStore& store) {

@@ -295,18 +295,23 @@ TEST(Gossip, ALoadThatIsRefusedIsRefusedByAll) {
   });
 }
 
+template <class Failure>
+std::thread worker_whose_load_throws(const ClusterConfig& config) {
+  return std::thread([config] {
+    const auto engine = make_serial_engine();
+    StoreOptions options;
+    options.engine = engine.get();
+    const auto store = KVStore::join(config, "gossip", options);
+    EXPECT_THROW(store->load({}), Failure);
+    store->finish();
+  });
+}
+
 // The leader is lost when both have begun the load.
 TEST(Gossip, ALoadWhoseLeaderIsLostThrowsAtTheOthers) {
   const ClusterConfig job = job_config("inproc", 0, 2);
   SchedulerThread scheduler(job);
-  std::thread other([&] {
-    const auto engine = make_serial_engine();
-    StoreOptions options;
-    options.engine = engine.get();
-    const auto store = KVStore::join(member(job, Role::kWorker, scheduler.port(), 1), "gossip", options);
-    EXPECT_THROW(store->load({}), NetworkError);
-    store->finish();
-  });
+  std::thread other = worker_whose_load_throws<NetworkError>(member(job, Role::kWorker, scheduler.port(), 1));
   Node leader(member(job, Role::kWorker, scheduler.port(), 0), Node::Handlers{});
   leader.join();
   SchedulerClient client(leader);
@@ -319,14 +324,7 @@ TEST(Gossip, ALoadWhoseLeaderIsLostThrowsAtTheOthers) {
 TEST(Gossip, ALoadThatFailsAtOneWorkerEndsAtAll) {
   const ClusterConfig job = job_config("inproc", 0, 2);
   SchedulerThread scheduler(job);
-  std::thread other([&] {
-    const auto engine = make_serial_engine();
-    StoreOptions options;
-    options.engine = engine.get();
-    const auto store = KVStore::join(member(job, Role::kWorker, scheduler.port(), 1), "gossip", options);
-    EXPECT_THROW(store->load({}), Corrupt);
-    store->finish();
-  });
+  std::thread other = worker_whose_load_throws<Corrupt>(member(job, Role::kWorker, scheduler.port(), 1));
   Node leader(member(job, Role::kWorker, scheduler.port(), 0),
               {[](const Request& request) {
                  wire::WorkerSlices slices;

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <latch>
 #include <thread>
 
@@ -137,21 +138,25 @@ TEST_P(RingUneven, NewRulesBeginWithTheNextRoundEverywhere) {
   EXPECT_EQ(weights[0], weights[1]);
 }
 
+// Declares the key w with momentum 0.5. Returns what makes a step with the gradient -1.
+std::function<void()> steps_with_momentum(KVStore& store, const NDArray& weight) {
+  store.init({{"w", weight}});
+  store.set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
+  return [&store, weight] {
+    store.push_pull({{"w", full(-1, weight.engine())}}, {{"w", weight}}, 1);
+    store.step_end();
+    weight.wait();
+  };
+}
+
 // Worker 1 has no part in the second round, and asks for the new rules before that round closes.
 TEST_P(RingUneven, NewRulesWaitForTheRoundsOfOtherWorkers) {
   ClusterInProcess cluster(ring_of(2));
   std::array<double, 2> weights{};
   std::atomic<bool> asks = false;
   cluster.run([&](int worker, KVStore& store) {
-    Engine& engine = cluster.engine(worker);
-    const NDArray weight = full(0, engine);
-    store.init({{"w", weight}});
-    store.set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
-    const auto step = [&] {
-      store.push_pull({{"w", full(-1, engine)}}, {{"w", weight}}, 1);
-      store.step_end();
-      weight.wait();
-    };
+    const NDArray weight = full(0, cluster.engine(worker));
+    const auto step = steps_with_momentum(store, weight);
     step();
     if (worker == 1) {
       store.step_end();
@@ -176,15 +181,8 @@ TEST_P(RingUneven, AWorkerThatEntersBeforeNewRulesAreSetGetsThem) {
   std::array<double, 2> weights{};
   std::latch set{1};
   cluster.run([&](int worker, KVStore& store) {
-    Engine& engine = cluster.engine(worker);
-    const NDArray weight = full(0, engine);
-    store.init({{"w", weight}});
-    store.set_optimizer(optim::SGD{.lr = 1, .momentum = 0.5});
-    const auto step = [&] {
-      store.push_pull({{"w", full(-1, engine)}}, {{"w", weight}}, 1);
-      store.step_end();
-      weight.wait();
-    };
+    const NDArray weight = full(0, cluster.engine(worker));
+    const auto step = steps_with_momentum(store, weight);
     step();
     if (worker == 0) {
       store.set_optimizer(optim::SGD{.lr = 2, .momentum = 0.25});

@@ -107,14 +107,17 @@ TEST(Im2rec, PacksAnImageFolder) {
   for (const auto& [id, label] : labels) EXPECT_EQ(label, id < 6 ? 0 : 1);
 }
 
+// Packs the folder `images` into the data set `set`.
+Manifest packed_images(const TemporaryFolder& folder, const std::string& flags) {
+  const Result result = run("im2rec " + flags + " " + folder / "set" + " " + folder / "images");
+  EXPECT_EQ(result.code, 0) << result.output;
+  return Manifest::load(folder / "set.manifest");
+}
+
 TEST(Im2rec, SaysTheEncodingThatAllImagesHave) {
   TemporaryFolder folder;
   write_image_folder(folder);
-  const auto encoding = [&](const std::string& arguments) {
-    const Result result = run("im2rec " + arguments + " " + folder / "set" + " " + folder / "images");
-    EXPECT_EQ(result.code, 0) << result.output;
-    return Manifest::load(folder / "set.manifest").encoding;
-  };
+  const auto encoding = [&](const std::string& arguments) { return packed_images(folder, arguments).encoding; };
   EXPECT_EQ(encoding("--shards 2"), "mixed");
   EXPECT_EQ(encoding("--encoding jpeg"), "jpg");
   std::filesystem::remove_all(folder / "images/dog");
@@ -152,11 +155,7 @@ TEST(Im2rec, GivesTheSameBytesForEveryNumberOfThreads) {
 TEST(Im2rec, ResizesCropsAndConverts) {
   TemporaryFolder folder;
   write_image_folder(folder);
-  const auto size = [&](const std::string& flags) {
-    const Result result = run("im2rec " + flags + " " + folder / "set" + " " + folder / "images");
-    EXPECT_EQ(result.code, 0) << result.output;
-    return Manifest::load(folder / "set.manifest").image;
-  };
+  const auto size = [&](const std::string& flags) { return packed_images(folder, flags).image; };
   EXPECT_EQ(size("--resize 5"), (ImageSize{5, 6, 3}));
   EXPECT_EQ(size("--center_crop --channels 1 --encoding png"), (ImageSize{10, 10, 1}));
   EXPECT_EQ(Manifest::load(folder / "set.manifest").encoding, "png");
