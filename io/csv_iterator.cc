@@ -34,9 +34,9 @@ bool is_delimiter(char c) { return c != '\n' && c != '\r' && c != 0; }
 
 struct CsvIterator::State {
   State(const std::string& path, const CsvIteratorOptions& options) {
-    require(is_delimiter(options.delimiter) && options.delimiter != options.quote, "the delimiter of ",
-            detail::shown(path), " cannot be an end of line, or the quote");
-    require(options.quote != '\n' && options.quote != '\r', "the quote of ", detail::shown(path),
+    require(is_delimiter(options.delimiter) && options.delimiter != options.quote, "the delimiter of ", redacted(path),
+            " cannot be an end of line, or the quote");
+    require(options.quote != '\n' && options.quote != '\r', "the quote of ", redacted(path),
             " cannot be an end of line");
     try {
       file = std::make_shared<io::RowFile>(path, io::RowFormat{.quote = options.quote, .delimiter = options.delimiter},

@@ -29,7 +29,7 @@ std::vector<io::Examined> examine_all(const std::vector<std::string>& files, con
   require(!files.empty(), "no record files were given");
   std::set<fs::path> once;
   for (const std::string& file : files) {
-    require(!detail::is_remote(file), detail::shown(file), " is on another host, and a manifest names files beside it");
+    require(!is_remote(file), redacted(file), " is on another host, and a manifest names files beside it");
     require(once.insert(plain(file)).second, file, " was given twice");
   }
   std::vector<io::Examined> found(files.size());

@@ -103,7 +103,7 @@ class Examination {
  public:
   Examination(const std::string& path, const RecordWork& work)
       : reader_(path, OnDamage::kSkip), progress_(work), survey_(found_.statistics) {
-    found_.path = detail::shown(path);
+    found_.path = redacted(path);
     try {
       found_.beside = read_companions(path);
     } catch (const Corrupt& error) {

@@ -29,8 +29,8 @@ void throw_io_error(const char* what, const std::string& path, int error) {
 }
 
 InputFile::InputFile(const std::string& path)
-    : path_(detail::shown(path)),
-      descriptor_(detail::is_remote(path) ? detail::download_unnamed(path) : open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    : path_(redacted(path)),
+      descriptor_(is_remote(path) ? detail::download_unnamed(path) : open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
   if (descriptor_ < 0) throw_io_error("open", path, errno);
   struct stat status = {};
   int error = fstat(descriptor_, &status) == 0 ? 0 : errno;
@@ -109,8 +109,7 @@ std::string read_file(const std::string& path) {
 std::string read_text(const std::string& path) {
   std::string text = read_file(path);
   if (text.starts_with("\x1f\x8b"))
-    throw Corrupt(
-        str(detail::shown(path), " is compressed by gzip, which is not read here; unpack it with gunzip first"));
+    throw Corrupt(str(redacted(path), " is compressed by gzip, which is not read here; unpack it with gunzip first"));
   return text;
 }
 

@@ -48,7 +48,7 @@ SparseExamples load_libsvm(const std::string& path, const LibsvmOptions& options
             features = std::max(features, column + 1);
           }));
     } catch (const Corrupt& error) {
-      throw Corrupt(str(detail::shown(path), ":", line_number, ": ", error.what()));
+      throw Corrupt(str(redacted(path), ":", line_number, ": ", error.what()));
     }
     starts.push_back(static_cast<std::int64_t>(columns.size()));
   }

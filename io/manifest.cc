@@ -154,12 +154,12 @@ std::int64_t Manifest::records() const {
 }
 
 std::string Manifest::path_of(const Shard& shard) const {
-  if (detail::is_remote(folder)) return detail::join_url(folder, shard.path);
+  if (is_remote(folder)) return detail::join_url(folder, shard.path);
   return (std::filesystem::path(folder) / shard.path).string();
 }
 
 Manifest Manifest::load(const std::string& path) {
-  const std::string text = io::read_file(path), name = detail::shown(path);
+  const std::string text = io::read_file(path), name = redacted(path);
   if (text.starts_with("\x1f\x8b")) throw Corrupt(str(name, " is packed by gzip and no manifest; ", kWhatItIs));
   if (text.starts_with("\x0a\x23\xd7\xce")) {
     throw Corrupt(str(name, " is a record file and no manifest; `rec index ", name, "` writes the manifest ",

@@ -10,7 +10,7 @@ namespace paceline::io {
 
 std::unique_ptr<RecordFile> open_shard(const Manifest& manifest, const std::string& manifest_name, const Shard& shard,
                                        const std::string& path, OnDamage on_damage) {
-  const std::string name = detail::shown(manifest.path_of(shard));
+  const std::string name = redacted(manifest.path_of(shard));
   // A damaged companion would otherwise be taken for damage of the records, or leave them unchecked.
   for (const auto& [of, expected] :
        {std::pair{&index_path, shard.index_crc32c}, std::pair{&checksum_path, shard.checksum_crc32c}}) {

@@ -19,7 +19,7 @@ constexpr std::uint64_t kLongestBlock = std::uint64_t{1} << 20;
 
 struct RecordFile::State {
   State(const std::string& path, const std::string& its_name)
-      : file(path), name(its_name.empty() ? detail::shown(path) : its_name) {}
+      : file(path), name(its_name.empty() ? redacted(path) : its_name) {}
 
   std::uint64_t end_of(std::size_t place) const {
     return place + 1 < index.size() ? index[place + 1].offset : file.size();

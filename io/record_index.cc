@@ -82,7 +82,7 @@ void write_index(const std::string& path, const RecordIndex& index) {
   detail::AtomicFile::write_text(path, text);
 }
 
-RecordIndex read_index(const std::string& path) { return io::parse_index(detail::shown(path), io::read_file(path)); }
+RecordIndex read_index(const std::string& path) { return io::parse_index(redacted(path), io::read_file(path)); }
 
 RecordIndex io::parse_index(const std::string& path, std::string_view text) {
   RecordIndex index;
@@ -109,7 +109,7 @@ void write_checksums(const std::string& path, const std::vector<RecordChecksum>&
 }
 
 std::vector<RecordChecksum> read_checksums(const std::string& path) {
-  return io::parse_checksums(detail::shown(path), io::read_file(path));
+  return io::parse_checksums(redacted(path), io::read_file(path));
 }
 
 std::vector<RecordChecksum> io::parse_checksums(const std::string& path, std::string_view text) {
@@ -134,27 +134,27 @@ io::Companions io::read_companions(const std::string& record_path) {
   if (!detail::exists(index_file)) return found;
   std::string text = read_file(index_file);
   found.index_crc32c = crc32c(text);
-  RecordIndex& index = found.index.emplace(parse_index(detail::shown(index_file), text));
+  RecordIndex& index = found.index.emplace(parse_index(redacted(index_file), text));
   // MXNet's readers sort by offset too: the place of a record is its place in the file.
   std::stable_sort(index.begin(), index.end(),
                    [](const RecordIndexEntry& a, const RecordIndexEntry& b) { return a.offset < b.offset; });
   for (std::size_t i = 0; i < index.size(); ++i) {
     if (index[i].offset % 4 != 0 || (i > 0 && index[i].offset == index[i - 1].offset)) {
-      throw Corrupt(str(detail::shown(index_file), ": entry ", i, " is damaged: no record can start at offset ",
-                        index[i].offset));
+      throw Corrupt(
+          str(redacted(index_file), ": entry ", i, " is damaged: no record can start at offset ", index[i].offset));
     }
   }
   if (!detail::exists(checksum_file)) return found;
   text = read_file(checksum_file);
   found.checksum_crc32c = crc32c(text);
-  const auto& checksums = found.checksums.emplace(parse_checksums(detail::shown(checksum_file), text));
+  const auto& checksums = found.checksums.emplace(parse_checksums(redacted(checksum_file), text));
   if (checksums.size() != index.size()) {
-    throw Corrupt(str(detail::shown(checksum_file), " holds ", checksums.size(), " checksums, but ",
-                      detail::shown(index_file), " ", index.size(), " records"));
+    throw Corrupt(str(redacted(checksum_file), " holds ", checksums.size(), " checksums, but ", redacted(index_file),
+                      " ", index.size(), " records"));
   }
   for (std::size_t i = 0; i < checksums.size(); ++i) {
     if (checksums[i].key != index[i].key) {
-      throw Corrupt(str(detail::shown(checksum_file), ": line ", i + 1, " has key ", checksums[i].key,
+      throw Corrupt(str(redacted(checksum_file), ": line ", i + 1, " has key ", checksums[i].key,
                         ", but the index has ", index[i].key));
     }
   }

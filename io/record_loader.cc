@@ -68,7 +68,7 @@ class RecordLoader::Impl final : public io::ExampleStore {
   void choose_decoders(Device device);
   // Where the shard is a copy of one on another host, the next loader fetches it anew. Returns the copy's folder.
   std::string distrust_copy(std::size_t shard) { return remote_ && is_remote(shard) ? remote_->distrust(shard) : ""; }
-  bool is_remote(std::size_t shard) const { return detail::is_remote(manifest_.path_of(manifest_.shards[shard])); }
+  bool is_remote(std::size_t shard) const { return paceline::is_remote(manifest_.path_of(manifest_.shards[shard])); }
   io::RemoteShards::Walk remote_in_order(const io::EpochOrder& order, io::Batches plan) const;
   std::shared_ptr<const RecordFile> file(std::size_t shard) {
     return remote_ && is_remote(shard) ? remote_->file(shard) : shards_.get(shard);
@@ -122,7 +122,7 @@ RecordLoader::Impl::Impl(io::Mixture data, RecordLoaderOptions options)
   if (!options_.decoder && manifest_.payload != "image" && !manifest_.decoder.name.empty())
     options_.decoder = decoders::named_in(manifest_);
   const bool here = std::ranges::none_of(
-      manifest_.shards, [this](const Shard& shard) { return detail::is_remote(manifest_.path_of(shard)); });
+      manifest_.shards, [this](const Shard& shard) { return paceline::is_remote(manifest_.path_of(shard)); });
   if (!here) remote_ = std::make_unique<io::RemoteShards>(manifest_, path_, options_.on_damage);
   if (!options_.decoder) {
     images_ = io::image_format(manifest_, path_, options_.image);
@@ -256,7 +256,7 @@ Decoding parse_decoding(std::string_view name) {
 
 RecordLoader::RecordLoader(const std::string& manifest, RecordLoaderOptions options)
     : RecordLoader(
-          std::make_shared<Impl>(io::Mixture{Manifest::load(manifest), detail::shown(manifest)}, std::move(options))) {}
+          std::make_shared<Impl>(io::Mixture{Manifest::load(manifest), redacted(manifest)}, std::move(options))) {}
 RecordLoader::RecordLoader(const std::vector<MixedDataSet>& sets, RecordLoaderOptions options)
     : RecordLoader(std::make_shared<Impl>(io::mixture_of(sets), std::move(options))) {}
 RecordLoader::RecordLoader(const std::shared_ptr<Impl>& impl)

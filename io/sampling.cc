@@ -32,15 +32,15 @@ void visit_records(const std::string& manifest,
   const Manifest data = Manifest::load(manifest);
   const std::vector<std::int64_t> starts = io::starts_of(data);
   std::optional<io::ShardCache> cache;
-  if (detail::is_remote(data.folder)) cache.emplace(detail::CacheSettings::from_environment());
+  if (is_remote(data.folder)) cache.emplace(detail::CacheSettings::from_environment());
   detail::in_parallel(data.shards.size(), threads, [&](std::size_t shard) {
     io::CachedShard cached;
-    if (cache) cached = io::open_in_cache(*cache, data, detail::shown(manifest), data.shards[shard], OnDamage::kFail);
+    if (cache) cached = io::open_in_cache(*cache, data, redacted(manifest), data.shards[shard], OnDamage::kFail);
     // A shard that has no room there is read in a copy without a name.
     const auto file = cached.file ? cached.file : std::make_shared<const RecordFile>(data.path_of(data.shards[shard]));
     if (file->size() != data.shards[shard].records)
-      throw Corrupt(str(file->path(), " has ", file->size(), " records, the manifest ", detail::shown(manifest),
-                        " says ", data.shards[shard].records));
+      throw Corrupt(str(file->path(), " has ", file->size(), " records, the manifest ", redacted(manifest), " says ",
+                        data.shards[shard].records));
     std::string record;
     for (std::int64_t place = 0; place < file->size(); ++place) {
       file->read(place, record);
@@ -76,14 +76,14 @@ io::Mixture io::mixture_of(const std::vector<MixedDataSet>& sets) {
   for (std::size_t i = 0; i < sets.size(); ++i) {
     Manifest one = Manifest::load(sets[i].manifest);
     result.parts.emplace_back(all.shards.size(), sets[i].weight);
-    result.path += (i > 0 ? " and " : "") + detail::shown(sets[i].manifest);
+    result.path += (i > 0 ? " and " : "") + redacted(sets[i].manifest);
     for (Shard& shard : one.shards) shard.path = one.path_of(shard);
     if (i == 0) {
       all = std::move(one);
       all.folder.clear();
       continue;
     }
-    const std::string first = detail::shown(sets.front().manifest), other = detail::shown(sets[i].manifest);
+    const std::string first = redacted(sets.front().manifest), other = redacted(sets[i].manifest);
     require(one.payload == all.payload, other, " cannot be mixed with ", first, ": its records hold '", one.payload,
             "', not '", all.payload, "'");
     require(one.class_labels == all.class_labels &&

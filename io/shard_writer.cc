@@ -78,7 +78,7 @@ void check_data_set(const std::string& prefix, int shards) {
 }
 
 void create_folder_of(const std::string& path) {
-  require(!detail::is_remote(path), "'", detail::shown(path),
+  require(!is_remote(path), "'", redacted(path),
           "' cannot be written: data sets are written to folders of this host, from which they can be uploaded");
   const fs::path folder = fs::path(path).parent_path();
   std::error_code error;

@@ -354,9 +354,8 @@ int main(int argc, char** argv) {
   paceline::tools::parse_flags(paceline::kUsage, __FILE__, &argc, &argv);
   return paceline::tools::run_main("draw_digits", [] {
     paceline::require(!FLAGS_out.empty(), "--out is missing: the folder to write");
-    paceline::require(!paceline::detail::is_remote(FLAGS_out),
-                      "--out: digits are written to a folder of this host, not to ",
-                      paceline::detail::shown(FLAGS_out));
+    paceline::require(!paceline::is_remote(FLAGS_out), "--out: digits are written to a folder of this host, not to ",
+                      paceline::redacted(FLAGS_out));
     paceline::check_count("train", FLAGS_train);
     paceline::check_count("test", FLAGS_test);
     std::error_code error;

@@ -83,9 +83,9 @@ void fetch(const File& wanted, const std::string& manifest_name, OnDamage on_dam
     const std::uint64_t bytes = detail::download(wanted.url, file.descriptor(), wanted.most, tick);
     const std::uint32_t checksum = checksum_of(wanted.path);
     if (checksum == wanted.crc32c && (!wanted.exact || bytes == wanted.most)) break;
-    const std::string what = str(detail::shown(wanted.url), " arrived with ", bytes, " bytes and the CRC32C ",
-                                 hex(checksum), ", the manifest ", manifest_name, " says ",
-                                 wanted.exact ? str(wanted.most, " bytes and ") : "", hex(wanted.crc32c));
+    const std::string what =
+        str(redacted(wanted.url), " arrived with ", bytes, " bytes and the CRC32C ", hex(checksum), ", the manifest ",
+            manifest_name, " says ", wanted.exact ? str(wanted.most, " bytes and ") : "", hex(wanted.crc32c));
     if (tried == kTries && on_damage == OnDamage::kSkip) {
       LOG(WARNING) << what << " (fetched " << tried << " times); its damaged records are left out";
       file.resize(wanted.most);

@@ -22,7 +22,7 @@ std::uint64_t byte_count(std::span<const std::int64_t> sizes, DType dtype) {
 }
 
 FileReader::FileReader(const std::string& path)
-    : path_(shown(path)),
+    : path_(redacted(path)),
       file_(is_remote(path) ? ::fdopen(download_unnamed(path), "rb") : std::fopen(path.c_str(), "rbe")) {
   struct stat status {};
   if (!file_ || ::fstat(::fileno(file_.get()), &status) != 0)

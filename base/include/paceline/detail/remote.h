@@ -15,11 +15,6 @@
 
 namespace paceline::detail {
 
-using paceline::is_remote;
-
-// The name under which other modules call redacted().
-inline std::string shown(const std::string& path) { return redacted(path); }
-
 // Does `path` exist? It may be a URL of a file, or a file or folder of this host.
 bool exists(const std::string& path);
 
