@@ -22,17 +22,25 @@ class Rules {
  public:
   Rules(std::string_view text, Format format) : format_(format) {
     if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
-    bool quoted = false;
+    // Between quotes; behind them, where a quote is one of two; where a field begins; within a plain field.
+    enum { kQuoted, kClosed, kFieldBegin, kPlain } place = kFieldBegin;
     std::string line;
     for (const char c : text) {
-      if (format.quote && c == format.quote) quoted = !quoted;
-      if (c == '\n' && !quoted)
-        take(line);
-      else
+      const bool quote = format.quote && c == format.quote;
+      if (place == kQuoted) {
+        if (quote) place = kClosed;
         line += c;
+      } else if (c == '\n') {
+        take(line);
+        place = kFieldBegin;
+      } else {
+        const bool opens = quote && (place == kFieldBegin || place == kClosed);
+        place = opens ? kQuoted : c == format.delimiter ? kFieldBegin : kPlain;
+        line += c;
+      }
     }
     take(line);
-    ends = !quoted;
+    ends = place != kQuoted;
   }
 
   // The fields of a row; none where its quotes are wrong.
