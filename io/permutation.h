@@ -1,18 +1,13 @@
 #pragma once
 // Seeded random numbers and permutations in constant memory.
 
+#include <paceline/detail/split_mix.h>
+
 #include <cstdint>
 
 namespace paceline::io {
 
-// The finaliser of SplitMix64: every bit of the result depends on every bit of `x`.
-constexpr std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
+constexpr std::uint64_t mix(std::uint64_t x) { return detail::split_mix(x); }
 constexpr std::uint64_t mix(std::uint64_t a, std::uint64_t b) { return mix(mix(a) ^ b); }
 
 class Random {

@@ -3,6 +3,7 @@
 
 #include <paceline/cores.h>
 #include <paceline/detail/remote.h>
+#include <paceline/detail/split_mix.h>
 #include <paceline/error.h>
 #include <paceline/idx_file.h>
 
@@ -32,17 +33,12 @@ constexpr char kUsage[] =
 constexpr int kSize = 28;
 constexpr std::size_t kPixels = kSize * kSize;
 
-// SplitMix64; each image has its own, so the result does not depend on the threads.
+// Each image has its own, so the result does not depend on the threads.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
 
-  std::uint64_t bits() {
-    std::uint64_t x = state_ += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-  }
+  std::uint64_t bits() { return detail::finalised(state_ += detail::kSplitMixStep); }
   float uniform(float low, float high) {
     return low + (high - low) * static_cast<float>(bits() >> 40) * (1.0f / 16777216.0f);
   }

@@ -1,5 +1,6 @@
 #include <paceline/catalog.h>
 #include <paceline/cores.h>
+#include <paceline/detail/split_mix.h>
 #include <paceline/device.h>
 #include <paceline/log.h>
 #include <paceline/mutex.h>
@@ -184,6 +185,17 @@ TEST(Cores, TheBudgetComesFromTheEnvironment) {
   EXPECT_EXIT(exit_with_budget("3"), testing::ExitedWithCode(3), "");
   for (const char* wrong : {"0", "-2", "two", "2x"})
     EXPECT_EXIT(exit_with_budget(wrong), testing::ExitedWithCode(99), "") << wrong;
+}
+
+// ---- random numbers
+
+TEST(SplitMix, MakesTheKnownNumbers) {
+  constexpr std::uint64_t kSeed = 1234567;
+  constexpr std::uint64_t kNumbers[] = {6457827717110365317u, 3203168211198807973u, 9817491932198370423u,
+                                        4593380528125082431u, 16408922859458223821u};
+  std::uint64_t state = kSeed;
+  for (const std::uint64_t number : kNumbers) EXPECT_EQ(detail::finalised(state += detail::kSplitMixStep), number);
+  EXPECT_EQ(detail::split_mix(kSeed), kNumbers[0]);
 }
 
 TEST(Mutex, ConditionsWaitWithAndWithoutDeadline) {

@@ -2,6 +2,8 @@
 // Random numbers by counter: the draws of one worker's one step depend on the seed and these two numbers only, never on
 // the order in which events happen.
 
+#include <paceline/detail/split_mix.h>
+
 #include <cmath>
 #include <cstdint>
 #include <numbers>
@@ -23,13 +25,7 @@ class Draws {
   }
 
  private:
-  // SplitMix64.
-  static std::uint64_t mix(std::uint64_t x) {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-  }
+  static std::uint64_t mix(std::uint64_t x) { return detail::split_mix(x); }
 
   std::uint64_t state_;
 };
