@@ -4,6 +4,7 @@
 //   launch.py -n 2 -s 2 --every-role custom_codec
 #include <paceline/compression.h>
 #include <paceline/error.h>
+#include <paceline/exit_code.h>
 #include <paceline/kernel.h>
 #include <paceline/kvstore.h>
 #include <paceline/log.h>
@@ -71,11 +72,8 @@ int main(int, char** argv) {
       std::printf("largest error %.3f, gradients sent as %.1f %% of their bytes\n", error,
                   100.0 * static_cast<double>(report.encoded_bytes) / static_cast<double>(report.raw_bytes));
     kv->finish();
-  } catch (const InvalidArgument& mistake) {
-    std::fprintf(stderr, "custom_codec: %s\n", mistake.what());
-    return 2;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "custom_codec: %s\n", error.what());
-    return 1;
+    return exit_code_of(error);
   }
 }

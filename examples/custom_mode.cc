@@ -2,7 +2,7 @@
 // each other; later each may be further ahead. It is an object without registration. The servers need it too, so they
 // run this program:
 //   launch.py -n 2 -s 2 --every-role custom_mode
-#include <paceline/error.h>
+#include <paceline/exit_code.h>
 #include <paceline/kernel.h>
 #include <paceline/kvstore.h>
 #include <paceline/log.h>
@@ -49,11 +49,8 @@ int main(int, char** argv) {
       std::printf("weight %.3f, nobody was more than %lld steps ahead: %s\n", weight.to_vector<double>()[0],
                   static_cast<long long>(1 + kSteps / kSlower), ahead <= 1 + kSteps / kSlower ? "true" : "false");
     kv->finish();
-  } catch (const InvalidArgument& mistake) {
-    std::fprintf(stderr, "custom_mode: %s\n", mistake.what());
-    return 2;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "custom_mode: %s\n", error.what());
-    return 1;
+    return exit_code_of(error);
   }
 }

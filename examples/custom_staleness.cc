@@ -1,7 +1,7 @@
 // A staleness policy of one's own: here a gradient that is too old only gives its sign. It is an object without
 // registration. The servers need it too, so they run this program:
 //   launch.py -n 2 -s 2 --every-role custom_staleness
-#include <paceline/error.h>
+#include <paceline/exit_code.h>
 #include <paceline/kvstore.h>
 #include <paceline/log.h>
 
@@ -38,11 +38,8 @@ int main(int, char** argv) {
       std::printf("weight %.1f after gradients with a mean delay of %.1f\n", weight.to_vector<double>()[0],
                   kv->report().all_delays().mean());
     kv->finish();
-  } catch (const InvalidArgument& mistake) {
-    std::fprintf(stderr, "custom_staleness: %s\n", mistake.what());
-    return 2;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "custom_staleness: %s\n", error.what());
-    return 1;
+    return exit_code_of(error);
   }
 }

@@ -1,7 +1,7 @@
 // A table too large to pull whole: a million words, of which each step pulls, and pushes gradients for, those it meets.
 // Words of the same parity occur together; their vectors learn to point the same way. Alone, or in a job:
 //   launch.py -n 2 -s 2 embedding dist_async
-#include <paceline/error.h>
+#include <paceline/exit_code.h>
 #include <paceline/kvstore.h>
 #include <paceline/log.h>
 
@@ -60,11 +60,8 @@ int main(int argc, char** argv) {
       std::printf("%s of the last pairs told apart, %s words in memory\n", right > kPairs * 3 / 4 ? "most" : "few",
                   kv->report().rows_held < kWords / 10 ? "few" : "all");
     kv->finish();
-  } catch (const InvalidArgument& mistake) {
-    std::fprintf(stderr, "embedding: %s\n", mistake.what());
-    return 2;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "embedding: %s\n", error.what());
-    return 1;
+    return exit_code_of(error);
   }
 }

@@ -1,6 +1,6 @@
 // The store: a parameter by name, gradients pushed, weights pulled. Runs alone, or as the workers of a job:
 //   launch.py -n 2 -s 1 kvstore dist_sync
-#include <paceline/error.h>
+#include <paceline/exit_code.h>
 #include <paceline/kernel.h>
 #include <paceline/kvstore.h>
 #include <paceline/log.h>
@@ -27,11 +27,8 @@ int main(int argc, char** argv) {
     kv->barrier();
     if (kv->rank() == 0) std::printf("weight %.3f, expected 1.000\n", weight.to_vector<double>()[0]);
     kv->finish();
-  } catch (const InvalidArgument& mistake) {
-    std::fprintf(stderr, "kvstore: %s\n", mistake.what());
-    return 2;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "kvstore: %s\n", error.what());
-    return 1;
+    return exit_code_of(error);
   }
 }

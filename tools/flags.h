@@ -5,6 +5,7 @@
 #include <gflags/gflags.h>
 #include <paceline/cores.h>
 #include <paceline/error.h>
+#include <paceline/exit_code.h>
 #include <paceline/log.h>
 
 #include <algorithm>
@@ -20,8 +21,6 @@
 #include <vector>
 
 namespace paceline::tools {
-
-constexpr int kMistake = 2;  // exit code where what was asked for can never work
 
 // 0.05, where gflags writes 0.050000000000000003.
 inline std::string shortest(const std::string& number) {
@@ -84,7 +83,7 @@ inline std::string nearest_flag(const std::string& name, const FlagSources& sour
 template <class... Parts>
 [[noreturn]] void refuse_command_line(const char* program, const Parts&... parts) {
   std::fprintf(stderr, "%s; %s --help says more\n", str(program, ": ", parts...).c_str(), program);
-  std::exit(kMistake);
+  std::exit(kExitMistake);
 }
 
 // Is all that was printed written? Says why not, where it is lost, on a full disk say.
@@ -118,7 +117,7 @@ inline void parse_flags(const char* usage, const FlagSources& sources, int* argc
     if (name == "help" || name == "h") {
       std::printf("%s\n\nFlags:\n", usage);
       print_flags(sources);
-      std::exit(output_written(program) ? 0 : 1);
+      std::exit(output_written(program) ? 0 : kExitFailure);
     }
     gflags::CommandLineFlagInfo info;
     bool known = gflags::GetCommandLineFlagInfo(name.c_str(), &info);
@@ -138,24 +137,17 @@ inline void parse_flags(const char* usage, const FlagSources& sources, int* argc
   gflags::HandleCommandLineHelpFlags();
 }
 
-// What main() returns: what `body` does, 2 where it throws that what was asked for can never work, or not in this build
-// or on this machine, and 1 where it fails or where what was printed is lost.
+// What main() returns: what `body` does, exit_code_of() what it throws, and at least 1 where what was printed is lost.
 // Log lines go to the standard error from here on.
 template <class Body>
 int run_main(const char* program, const Body& body) {
   start_logging(program);
   try {
     const int code = body();
-    return output_written(program) ? code : std::max(code, 1);
-  } catch (const InvalidArgument& mistake) {
-    std::fprintf(stderr, "%s: %s\n", program, mistake.what());
-    return kMistake;
-  } catch (const NotAvailable& missing) {
-    std::fprintf(stderr, "%s: %s\n", program, missing.what());
-    return kMistake;
+    return output_written(program) ? code : std::max(code, kExitFailure);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s: %s\n", program, error.what());
-    return 1;
+    return exit_code_of(error);
   }
 }
 

@@ -2,6 +2,7 @@
 #include <paceline/cores.h>
 #include <paceline/detail/split_mix.h>
 #include <paceline/device.h>
+#include <paceline/exit_code.h>
 #include <paceline/log.h>
 #include <paceline/mutex.h>
 #include <paceline/options.h>
@@ -13,6 +14,7 @@
 #include <array>
 #include <cstdlib>
 #include <memory>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -185,6 +187,16 @@ TEST(Cores, TheBudgetComesFromTheEnvironment) {
   EXPECT_EXIT(exit_with_budget("3"), testing::ExitedWithCode(3), "");
   for (const char* wrong : {"0", "-2", "two", "2x"})
     EXPECT_EXIT(exit_with_budget(wrong), testing::ExitedWithCode(99), "") << wrong;
+}
+
+// ---- exit codes
+
+TEST(ExitCode, IsTwoForWhatCanNeverWorkHere) {
+  EXPECT_EQ(exit_code_of(InvalidArgument("no such mode")), 2);
+  EXPECT_EQ(exit_code_of(NotAvailable("no such device")), 2);
+  EXPECT_EQ(exit_code_of(IoError("the disk is full")), 1);
+  EXPECT_EQ(exit_code_of(Timeout("worker 1 is silent")), 1);
+  EXPECT_EQ(exit_code_of(std::bad_alloc()), 1);
 }
 
 // ---- random numbers

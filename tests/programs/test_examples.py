@@ -47,6 +47,11 @@ class Examples(ProgramTest):
         ended = self.run_program(program("kvstore"), "dist_asink")
         self.assert_one_clear_sentence(ended, "kvstore: unknown mode 'dist_asink'; known: local", code=2)
 
+    def test_a_mode_that_cannot_do_it_is_a_mistake(self):
+        launch = (*LAUNCHER, "-n", 2, "--on-worker-loss", "stop")
+        ended = self.run_program(*launch, program("embedding"), "ring")
+        self.assert_one_clear_sentence(ended, "embedding: this mode holds no row-sparse tables; use local", code=2)
+
     def test_objects_of_their_own(self):
         """The servers run the program of the workers, which has the object, or refuse."""
         launch = (*LAUNCHER, "-n", 2, "-s", 2, "--on-worker-loss", "stop")
