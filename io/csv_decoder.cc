@@ -89,6 +89,8 @@ void require_fits(const CsvArray& array, double number, const char* what) {
 
 }  // namespace
 
+std::string quote_advice(char quote) { return str("; where ", quote, " does not quote, set quote = 0"); }
+
 std::string_view FieldReader::next() {
   if (quote_ && at_ < end_ && *at_ == quote_) return next_quoted();
   const auto length = static_cast<std::size_t>(end_ - at_);
@@ -96,8 +98,8 @@ std::string_view FieldReader::next() {
   const char* const stop = found ? static_cast<const char*>(found) : end_;
   const std::string_view field(at_, static_cast<std::size_t>(stop - at_));
   if (quote_ && field.find(quote_) != std::string_view::npos)
-    throw Corrupt(str("holds ", in_quotes(field), ", where a ", quote_,
-                      " stands inside of a field; quote the whole field and double it, or set quote = 0"));
+    throw WrongQuote(str("holds ", in_quotes(field), ", where a ", quote_,
+                         " stands inside of a field; quote the whole field and double it"));
   at_ = stop + 1;
   return field;
 }
@@ -109,7 +111,7 @@ std::string_view FieldReader::next_quoted() {
   for (const char* part = begin;;) {
     const auto length = static_cast<std::size_t>(end_ - part);
     const auto* const close = static_cast<const char*>(length ? std::memchr(part, quote_, length) : nullptr);
-    if (!close) throw Corrupt(str("holds a field that begins with ", quote_, " and does not end"));
+    if (!close) throw WrongQuote(str("holds a field that begins with ", quote_, " and does not end"));
     if (close + 1 < end_ && close[1] == quote_) {
       unquoted_.append(part, close + 1);
       doubled = true;
@@ -117,8 +119,8 @@ std::string_view FieldReader::next_quoted() {
       continue;
     }
     if (close + 1 < end_ && close[1] != delimiter_)
-      throw Corrupt(str("holds ", in_quotes({begin - 1, static_cast<std::size_t>(end_ - begin) + 1}),
-                        ", where text follows the ", quote_, " that ends the field"));
+      throw WrongQuote(str("holds ", in_quotes({begin - 1, static_cast<std::size_t>(end_ - begin) + 1}),
+                           ", where text follows the ", quote_, " that ends the field"));
     at_ = close + 2;
     if (!doubled) return {begin, static_cast<std::size_t>(close - begin)};
     unquoted_.append(part, close);
@@ -136,10 +138,12 @@ bool FieldReader::next_number(T& number) {
   return true;
 }
 
-std::vector<std::string> fields_of(std::string_view row, char delimiter, char quote) {
+std::vector<std::string> fields_of(std::string_view row, char delimiter, char quote) try {
   std::vector<std::string> fields;
   for (FieldReader reader(row, delimiter, quote); reader.more();) fields.emplace_back(reader.next());
   return fields;
+} catch (const WrongQuote& error) {
+  throw Corrupt(error.what() + quote_advice(quote));
 }
 
 CsvLayout::CsvLayout(std::vector<CsvArray> arrays, std::vector<std::string> names, std::size_t count, Format format)
@@ -276,9 +280,9 @@ void CsvLayout::decode(std::string_view row, std::span<void* const> to) const {
       if (!write_fast(fields, array, place, target.element)) write(fields.next(), column, array, place, target.element);
     }
     if (column == targets_.size() && !fields.more()) return;
-  } catch (const Corrupt& error) {
-    const std::string reason = error.what();
-    if (reason.starts_with("holds ")) throw Corrupt(str(text_of(column), " ", reason));
+  } catch (const WrongQuote& error) {
+    throw Corrupt(str(text_of(column), " ", error.what(), quote_advice(format_.quote)));
+  } catch (const Corrupt&) {
     if (width_of(row) == targets_.size()) throw;  // otherwise the wrong number of columns says more
   }
   throw Corrupt(str("it has ", width_of(row), " columns, expected ", targets_.size()));
@@ -288,8 +292,8 @@ std::size_t CsvLayout::width_of(std::string_view row) const {
   std::size_t column = 0;
   try {
     for (FieldReader fields(row, format_.delimiter, format_.quote); fields.more(); ++column) fields.next();
-  } catch (const Corrupt& error) {
-    throw Corrupt(str(text_of(column), " ", error.what()));
+  } catch (const WrongQuote& error) {
+    throw Corrupt(str(text_of(column), " ", error.what(), quote_advice(format_.quote)));
   }
   return column;
 }

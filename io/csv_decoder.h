@@ -3,6 +3,7 @@
 
 #include <paceline/csv.h>
 #include <paceline/decoder.h>
+#include <paceline/error.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,13 @@
 
 namespace paceline::io {
 
+// A field with a quote in a wrong place. Whoever lets users choose the quote adds quote_advice().
+class WrongQuote : public Corrupt {
+ public:
+  using Corrupt::Corrupt;
+};
+std::string quote_advice(char quote);
+
 // Takes a row apart, field by field.
 class FieldReader {
  public:
@@ -24,7 +32,7 @@ class FieldReader {
 
   // Is a field left? A row has one at least.
   bool more() const { return at_ <= end_; }
-  // The next field, without the quotes around it; valid until the next call. Throws Corrupt with the reason alone.
+  // The next field, without the quotes around it; valid until the next call. Throws WrongQuote with the reason alone.
   std::string_view next();
   // The same for a field that is a number and nothing else; false, and nothing is read, where it is not.
   template <class T>
@@ -87,7 +95,7 @@ class CsvLayout {
 // The decoder of a layout.
 DecoderFactory csv_decoder(const std::shared_ptr<const CsvLayout>& layout);
 
-// The fields of a row.
+// The fields of a row. Throws Corrupt with the reason alone.
 std::vector<std::string> fields_of(std::string_view row, char delimiter, char quote);
 
 }  // namespace paceline::io

@@ -42,7 +42,7 @@ struct CsvIterator::State {
       file = std::make_shared<io::RowFile>(path, io::RowFormat{.quote = options.quote, .delimiter = options.delimiter},
                                            options.header, options.decode_threads);
     } catch (const io::OpenQuote& error) {
-      throw Corrupt(str(error.what(), "; where ", options.quote, " does not quote, set quote = 0"));
+      throw Corrupt(error.what() + io::quote_advice(options.quote));
     }
     require(file->rows() > 0, file->path(), " holds no rows", options.header ? " behind its header" : "");
     try {

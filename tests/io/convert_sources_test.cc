@@ -243,7 +243,11 @@ TEST(CsvSource, SaysWhatIsWrong) {
   EXPECT_THAT(error_of<IoError>([&] { csv_source({folder / "absent.csv"}); }), HasSubstr("absent.csv on host"));
   write_all(folder / "head.csv", "x,\"y\"z\n1,2\n");
   EXPECT_THAT(error_of<Corrupt>([&] { csv_source({folder / "head.csv"}); }),
-              HasSubstr("head.csv holds '\"y\"z', where text follows the \" that ends the field"));
+              EndsWith("head.csv holds '\"y\"z', where text follows the \" that ends the field"));
+  write_all(folder / "inner.csv", "x,5\" disk\n1,2\n");
+  EXPECT_THAT(error_of<Corrupt>([&] { csv_source({folder / "inner.csv"}); }),
+              EndsWith("inner.csv holds '5\" disk', where a \" stands inside of a field; quote the whole field and "
+                       "double it"));
   write_all(folder / "bad.json", R"({"columns": [{"name": "x", "type": "float"}]})");
   EXPECT_THAT(error_of<Corrupt>([&] { TableSchema::load(folder / "bad.json"); }),
               HasSubstr("bad.json cannot be used: a column has the type 'float', known are number, category"));

@@ -111,7 +111,10 @@ TEST_F(Csv, ErrorsNameFileLineAndColumn) {
                                            "value for missing fields"));
   EXPECT_THAT(error("a\ninf\n"), HasSubstr("expected a finite number"));
   EXPECT_THAT(error("a\n\"1\"2\n"), HasSubstr("a.csv:2: column 0 ('a') holds '\"1\"2', where text follows the \""));
-  EXPECT_THAT(error("a\n1\"2\"\n"), HasSubstr("a \" stands inside of a field; quote the whole field"));
+  EXPECT_THAT(error("a\n1\"2\"\n"), EndsWith("a \" stands inside of a field; quote the whole field and "
+                                             "double it; where \" does not quote, set quote = 0"));
+  EXPECT_THAT(error("1\"2\"\n", {.header = false}),
+              AllOf(HasSubstr("its first row holds '1\"2\"'"), EndsWith("; where \" does not quote, set quote = 0")));
   EXPECT_THAT(error("a\n1\n\"2\n3\n"),
               HasSubstr("a.csv:3: the row that begins in this line has a quoted field that does not end; where \" does "
                         "not quote, set quote = 0"));
