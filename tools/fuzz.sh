@@ -4,6 +4,7 @@
 # It prints a line for each fuzzer and ends with 1 where one has found something. tests/fuzz/README.md says what the
 # fuzzers check.
 #   --executions=N  inputs for each fuzzer, by default 100000
+#   --longest=N     the most bytes of an input, by default 4096; short inputs run faster
 #   --minutes=M     ends each fuzzer after M minutes, by default never
 #   --list          prints the names
 #   --replay=FILE   gives this file to the one fuzzer that is named, and prints what it finds
@@ -15,13 +16,17 @@ cd "$(dirname "$0")/.."
 
 fail() { echo "fuzz.sh: $1" >&2; exit 2; }
 
-executions=100000 minutes='' replay='' minimise=false names=()
+executions=100000 longest=4096 minutes='' replay='' minimise=false names=()
 mapfile -t known < <(find tests/fuzz/corpus -mindepth 1 -maxdepth 1 -type d -printf '%f\n' | sort)
 for word; do
   case $word in
     --executions=*)
       executions=${word#*=}
       [[ $executions =~ ^[1-9][0-9]*$ ]] || fail "$word: expected a whole number above 0"
+      ;;
+    --longest=*)
+      longest=${word#*=}
+      [[ $longest =~ ^[1-9][0-9]*$ ]] || fail "$word: expected a whole number above 0"
       ;;
     --minutes=*)
       minutes=${word#*=}
@@ -30,7 +35,7 @@ for word; do
     --list) printf '%s\n' "${known[@]}"; exit 0 ;;
     --replay=*) replay=${word#*=}; [ -f "$replay" ] || fail "there is no file '$replay'" ;;
     --minimise) minimise=true ;;
-    --help | -h) sed -n '2,14s/^# \{0,1\}//p' tools/fuzz.sh; exit 0 ;;
+    --help | -h) sed -n '2,15s/^# \{0,1\}//p' tools/fuzz.sh; exit 0 ;;
     -*) fail "unknown option '$word'; --help lists the known ones" ;;
     *) [ -d "tests/fuzz/corpus/$word" ] || fail "there is no fuzzer '$word'; known: ${known[*]}"; names+=("$word") ;;
   esac
@@ -45,7 +50,7 @@ echo "building ${#names[@]} fuzzers in build/fuzz"
 ninja -C build/fuzz "${names[@]/%/_fuzzer}" >build/fuzz/build.log 2>&1 ||
   { grep -A5 -m3 'error:' build/fuzz/build.log >&2 || tail -n 20 build/fuzz/build.log >&2; fail "cannot build"; }
 
-limits=(-timeout=60 -rss_limit_mb=4096 -malloc_limit_mb=1024 -max_len=4096)
+limits=(-timeout=60 -rss_limit_mb=4096 -malloc_limit_mb=1024 -max_len="$longest")
 if [ -n "$replay" ]; then exec "build/fuzz/bin/${names[0]}_fuzzer" "${limits[@]}" "$replay"; fi
 
 found=()
