@@ -18,11 +18,6 @@ constexpr std::size_t kBufferBytes = 1 << 20;
 
 }  // namespace
 
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
-}
-
 void throw_io_error(const char* what, const std::string& path, int error) {
   throw IoError(
       str("cannot ", what, " ", path, " on host ", host_name(), ": ", std::generic_category().message(error)));

@@ -1,12 +1,16 @@
 #pragma once
 // Files by descriptor; every failure is an IoError with host, path and the system's reason.
 
+#include <paceline/detail/host_name.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace paceline::io {
+
+using detail::host_name;
 
 // "cannot open /data/train.rec on host node7: No such file or directory"
 [[noreturn]] void throw_io_error(const char* what, const std::string& path, int error);
@@ -62,7 +66,5 @@ std::string in_quotes(std::string_view bytes);
 
 // Can JSON hold this text as it is?
 bool is_utf8(std::string_view text);
-
-std::string host_name();
 
 }  // namespace paceline::io
