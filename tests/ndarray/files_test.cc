@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include <numeric>
 #include <random>
 #include <sstream>
+#include <thread>
 
 namespace paceline {
 namespace {
@@ -386,6 +388,58 @@ TEST_F(FilesTest, AFailureBeforeTheEndLeavesTheOldFile) {
   EXPECT_EQ(read(path()), "new");
   EXPECT_EQ(std::filesystem::status(path()).permissions(),
             std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+}
+
+// Begins to write a file twice, in a process that is killed then. Returns whether it was.
+bool killed_while_it_writes(const std::string& path) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    detail::AtomicFile file(path), another(path);
+    file.write("half", 4);
+    ::kill(::getpid(), SIGKILL);
+  }
+  int status = 0;
+  return ::waitpid(child, &status, 0) == child && WIFSIGNALED(status);
+}
+
+TEST_F(FilesTest, WhatAKilledProcessLeftGoesWithTheNextFile) {
+  write("old");
+  for (const char* const next : {"new", "newer"}) {
+    ASSERT_TRUE(killed_while_it_writes(path()));
+    EXPECT_EQ(files(), 3u);
+    detail::AtomicFile::write_text(path(), next);
+    EXPECT_EQ(read(path()), next);
+    EXPECT_EQ(files(), 1u);
+  }
+}
+
+TEST_F(FilesTest, AFileThatIsBeingWrittenIsNotTakenForALeftOne) {
+  detail::AtomicFile first(path()), second(path());
+  first.write("first", 5);
+  second.write("second", 6);
+  detail::AtomicFile::write_text(path(), "third");
+  EXPECT_EQ(files(), 3u);
+  second.commit();
+  EXPECT_EQ(read(path()), "second");
+  first.commit();
+  EXPECT_EQ(read(path()), "first");
+  EXPECT_EQ(files(), 1u);
+}
+
+TEST_F(FilesTest, ManyMayWriteAFileAtTheSameTime) {
+  constexpr int kThreads = 4, kTimes = 50;
+  std::vector<std::string> failures(kThreads);
+  std::vector<std::thread> threads;
+  for (std::string& failure : failures)
+    threads.emplace_back([&] {
+      failure = failure_of([&] {
+        for (int i = 0; i < kTimes; ++i) detail::AtomicFile::write_text(path(), "whole");
+      });
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(failures, ::testing::Each("nothing was thrown"));
+  EXPECT_EQ(read(path()), "whole");
+  EXPECT_EQ(files(), 1u);
 }
 
 TEST_F(FilesTest, ANewFileHasThePermissionsOfTheOldOneWhateverTheUmask) {

@@ -9,8 +9,9 @@
 namespace paceline::detail {
 
 // Goes to a temporary file in the same folder; commit() makes it durable and renames it over `path`. For s3:// it
-// uploads a temporary file of this host. Destroyed without commit(), it leaves no trace. All functions throw IoError
-// naming the file (disk full, no such folder, ...). Not thread-safe.
+// uploads a temporary file of this host. Destroyed without commit(), it leaves no trace. A killed process leaves its
+// temporary file; the next AtomicFile of the same path on the same host removes it. All functions throw IoError naming
+// the file (disk full, no such folder, ...). Not thread-safe.
 class AtomicFile {
  public:
   // Throws also where `path` is there and not a regular file.
