@@ -1,15 +1,14 @@
 #include "checkpoint.h"
 
+#include <paceline/detail/array_file.h>
 #include <paceline/detail/remote.h>
 #include <paceline/remote_path.h>
 #include <paceline/trainer.h>
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -126,48 +125,21 @@ Checkpoint read_checkpoint(const std::string& path) try {
 
 namespace {
 
-// A safetensors file begins with the length of its header, in 8 bytes. The header begins with a brace.
-constexpr std::size_t kLength = sizeof(std::uint64_t), kFirstBytes = kLength + 1;
-
-// What the first bytes of a file of weights say.
-struct Head {
-  std::uint64_t length = 0;  // of the header
-  bool safetensors = false, params = false;
-};
-
-// Throws InvalidArgument for files of other kinds that users take for one of these.
-Head head_of(const WeightsFile& file) {
-  constexpr std::uint64_t kLongestHeader = 100'000'000, kParamsMagic = 0x112;
-  const std::string name = redacted(file.path), bytes = file.start ? file.start->bytes : "";
-  Head head;
-  if (bytes.size() >= kLength) std::memcpy(&head.length, bytes.data(), kLength);
-  const bool brace = bytes.size() > kLength && bytes[kLength] == '{';
-  head.safetensors = brace && head.length <= std::min(file.start->size.value_or(kLongestHeader), kLongestHeader);
-  head.params = head.length == kParamsMagic && !head.safetensors;
-  require((head.length & 0xffffffff) != 0x04034b50, "'", name,
+// Is this MXNet's `.params`? Throws InvalidArgument for files of other kinds that users take for weights.
+bool is_params(const WeightsFile& file) {
+  if (!file.start) return false;
+  const std::string name = redacted(file.path), &bytes = file.start->bytes;
+  require(!bytes.starts_with("PK\x03\x04"), "'", name,
           "' is a zip archive, as PyTorch's .pt files are; save the state_dict() with safetensors.torch.save_file");
-  require((head.length & 0xff) != '{' || head.safetensors, "'", name,
+  require(!bytes.starts_with('{') || detail::begins_safetensors(*file.start), "'", name,
           "' is JSON, perhaps the index of a file in parts; load each .safetensors of it with allow_missing");
-  return head;
-}
-
-Metadata metadata_in(const std::string& header, const std::string& name) {
-  using Json = nlohmann::json;
-  constexpr int kDeepest = 8;
-  const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= kDeepest; };
-  const Json json = Json::parse(header, shallow, /*allow_exceptions=*/false);
-  if (!json.is_object()) throw Corrupt(str("'", name, "' has a header that is not JSON"));
-  Metadata metadata;
-  if (const auto found = json.find("__metadata__"); found != json.end() && found->is_object())
-    for (const auto& [key, value] : found->items())
-      if (value.is_string()) metadata.emplace_back(key, value.get<std::string>());
-  return metadata;
+  return detail::begins_params(*file.start);
 }
 
 // The arrays of MXNet's `.params` or of a safetensors file, by names without "arg:" and "aux:". Arrays of the store in
 // a checkpoint are left out.
 NamedArrays stored_weights(const WeightsFile& file) {
-  NamedArrays arrays = head_of(file).params ? load_params(file.path) : load_safetensors(file.path);
+  NamedArrays arrays = is_params(file) ? load_params(file.path) : load_safetensors(file.path);
   std::erase_if(arrays, [](const auto& one) { return one.first.starts_with(kStore); });
   for (auto& [key, array] : arrays)
     if (key.starts_with("arg:") || key.starts_with("aux:")) key.erase(0, 4);
@@ -222,20 +194,14 @@ StoreState load_store_state(const std::string& place) { return read_checkpoint(f
 
 Notes checkpoint_notes(const std::string& place) {
   constexpr std::size_t kUsual = 256 << 10;  // more than most headers have
-  WeightsFile file = file_at(place, kUsual);
-  const std::string name = redacted(file.path);
-  const Head head = head_of(file);
-  if (head.params) return {};
-  const std::size_t end = kLength + head.length;
-  if (head.safetensors && file.start->bytes.size() < end) file.start = detail::read_start(file.path, end);
-  if (!file.start) throw IoError(str("cannot open ", name, ": there is no such file, or it cannot be read"));
-  if (!head.safetensors || file.start->bytes.size() < end)
-    throw Corrupt(str("'", name, "' is no safetensors file, or was cut"));
-  return notes_in(metadata_in(file.start->bytes.substr(kLength, head.length), name));
+  const WeightsFile file = file_at(place, kUsual);
+  if (!file.start)
+    throw IoError(str("cannot open ", redacted(file.path), ": there is no such file, or it cannot be read"));
+  return is_params(file) ? Notes() : notes_in(detail::safetensors_metadata(file.path, *file.start));
 }
 
 LoadedWeights load_weights(const Module& net, const std::string& place, const LoadOptions& options) {
-  const WeightsFile file = file_at(place, kFirstBytes);
+  const WeightsFile file = file_at(place, detail::kFormatBytes);
   const std::string path = redacted(file.path);
   const auto parameters = net.parameters();
   require(!parameters.empty(), "'", path, "' is not loaded: the network has no weights yet; call initialize() first");

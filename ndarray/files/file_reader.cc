@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <limits>
 #include <system_error>
+#include <utility>
 
 namespace paceline::detail {
 
@@ -29,6 +30,12 @@ FileReader::FileReader(const std::string& path)
     throw IoError("cannot open " + path + ": " + std::generic_category().message(errno));
   if (!S_ISREG(status.st_mode)) throw IoError("cannot read " + path + ": it is not a regular file");
   size_ = static_cast<std::uint64_t>(status.st_size);
+}
+
+FileReader::FileReader(const std::string& path, FileStart start)
+    : path_(redacted(path)), start_(std::move(start.bytes)), file_(::fmemopen(start_.data(), start_.size(), "rb")) {
+  if (!file_) throw IoError("cannot read " + path_ + ": " + std::generic_category().message(errno));
+  size_ = start.size.value_or(start_.size());
 }
 
 void FileReader::read(void* to, std::uint64_t bytes) {

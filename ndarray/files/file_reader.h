@@ -1,6 +1,7 @@
 #pragma once
 // Reads a file from front to back and knows where it is, so that damage is reported with its place.
 
+#include <paceline/detail/remote.h>
 #include <paceline/error.h>
 #include <paceline/ndarray.h>
 
@@ -21,6 +22,8 @@ class FileReader {
  public:
   // Throws IoError where the file is missing or unreadable.
   explicit FileReader(const std::string& path);
+  // Reads the first bytes of this file, which were read already. Reading on throws Corrupt.
+  FileReader(const std::string& path, FileStart start);
 
   std::uint64_t offset() const { return offset_; }
   std::uint64_t left() const { return size_ - offset_; }
@@ -55,6 +58,7 @@ class FileReader {
   };
 
   const std::string path_;
+  std::string start_;
   std::unique_ptr<std::FILE, Close> file_;
   std::uint64_t size_ = 0;
   std::uint64_t offset_ = 0;

@@ -17,6 +17,7 @@
 #include "files/file_reader.h"
 
 #include <paceline/detail/array_builder.h>
+#include <paceline/detail/array_file.h>
 #include <paceline/detail/atomic_file.h>
 
 #include <algorithm>
@@ -199,6 +200,12 @@ void save_params(const std::string& path, const NamedArrays& arrays) {
     }
   }
   file.commit();
+}
+
+bool detail::begins_params(const FileStart& start) {
+  std::uint64_t magic = 0;
+  if (start.bytes.size() >= sizeof magic) std::memcpy(&magic, start.bytes.data(), sizeof magic);
+  return magic == kListMagic && !begins_safetensors(start);
 }
 
 NamedArrays load_params(const std::string& path, Engine& engine) {

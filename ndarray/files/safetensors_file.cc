@@ -15,12 +15,14 @@
 #include "files/file_reader.h"
 
 #include <paceline/crc32c.h>
+#include <paceline/detail/array_file.h>
 #include <paceline/detail/atomic_file.h>
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <set>
 
@@ -30,6 +32,7 @@ namespace {
 using detail::AtomicFile;
 using detail::FileReader;
 using Json = nlohmann::json;
+using Metadata = std::vector<std::pair<std::string, std::string>>;
 
 constexpr std::uint64_t kLongestHeader = 100'000'000;
 constexpr const char* kMetadata = "__metadata__";
@@ -49,6 +52,7 @@ std::size_t rank_of(DType dtype) {
       kTypes);
 }
 
+// Of an array.
 struct Entry {
   std::string name;
   DType dtype;
@@ -144,10 +148,51 @@ Json parse_header(const FileReader& file, const std::string& text) {
   }
 }
 
+struct Header {
+  std::vector<Entry> entries;                    // in the order of their data
+  std::map<std::string, std::string> checksums;  // of the arrays, in a file that has them
+  Metadata metadata;                             // without the checksums
+};
+
+Header read_header(FileReader& file) {
+  const std::uint64_t length = file.value<std::uint64_t>();
+  if (length > kLongestHeader) file.corrupt("a header of ", length, " bytes; at most ", kLongestHeader, " are allowed");
+  const std::string text = file.text(length);
+  const Json json = parse_header(file, text);
+  Header header;
+  header.checksums = checksums_in(file, text, json);
+  for (const auto& [name, value] : json.items()) {
+    if (name != kMetadata) {
+      header.entries.push_back(read_entry(file, name, value));
+      continue;
+    }
+    if (!value.is_object()) file.corrupt("the metadata is not an object");
+    for (const auto& [key, said] : value.items()) {
+      if (!said.is_string()) file.corrupt("the metadata '", key, "' is not a text");
+      if (!is_checksum(key)) header.metadata.emplace_back(key, said.get<std::string>());
+    }
+  }
+  std::stable_sort(header.entries.begin(), header.entries.end(), [](const Entry& a, const Entry& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  std::uint64_t covered = 0;
+  for (const Entry& entry : header.entries) {
+    if (entry.begin != covered) file.corrupt("'", entry.name, "' does not begin where the array before it ends");
+    covered = entry.end;
+  }
+  return header;
+}
+
+// The length of the header; 0 where the bytes do not say it.
+std::uint64_t length_in(const std::string& bytes) {
+  std::uint64_t length = 0;
+  if (bytes.size() >= sizeof length) std::memcpy(&length, bytes.data(), sizeof length);
+  return length;
+}
+
 }  // namespace
 
-void save_safetensors(const std::string& path, const NamedArrays& arrays,
-                      const std::vector<std::pair<std::string, std::string>>& metadata) {
+void save_safetensors(const std::string& path, const NamedArrays& arrays, const Metadata& metadata) {
   std::vector<const NamedArrays::value_type*> order;
   for (const auto& entry : arrays) {
     require(!entry.second.is_none(), "cannot save '", entry.first, "' to ", path, ": it is none");
@@ -209,46 +254,36 @@ void save_safetensors(const std::string& path, const NamedArrays& arrays,
   file.commit();
 }
 
-NamedArrays load_safetensors(const std::string& path, std::vector<std::pair<std::string, std::string>>* metadata,
-                             Engine& engine) {
+NamedArrays load_safetensors(const std::string& path, Metadata* metadata, Engine& engine) {
   FileReader file(path);
-  const std::uint64_t length = file.value<std::uint64_t>();
-  if (length > kLongestHeader) file.corrupt("a header of ", length, " bytes; at most ", kLongestHeader, " are allowed");
-  const std::string text = file.text(length);
-  const Json header = parse_header(file, text);
-  const auto checksums = checksums_in(file, text, header);
-  if (metadata) metadata->clear();
-  std::vector<Entry> entries;
-  for (const auto& [name, value] : header.items()) {
-    if (name != kMetadata) {
-      entries.push_back(read_entry(file, name, value));
-      continue;
-    }
-    if (!value.is_object()) file.corrupt("the metadata is not an object");
-    for (const auto& [key, said] : value.items()) {
-      if (!said.is_string()) file.corrupt("the metadata '", key, "' is not a text");
-      if (metadata && !is_checksum(key)) metadata->emplace_back(key, said.get<std::string>());
-    }
-  }
-  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-  });
-  std::uint64_t covered = 0;
-  for (const Entry& entry : entries) {
-    if (entry.begin != covered) file.corrupt("'", entry.name, "' does not begin where the array before it ends");
-    covered = entry.end;
-  }
-  if (covered != file.left())
-    file.corrupt("the header describes ", covered, " bytes of data, the file has ", file.left());
+  Header header = read_header(file);
+  const std::uint64_t bytes = header.entries.empty() ? 0 : header.entries.back().end;
+  if (bytes != file.left()) file.corrupt("the header describes ", bytes, " bytes of data, the file has ", file.left());
   NamedArrays arrays;
-  for (const Entry& entry : entries) {
+  for (const Entry& entry : header.entries) {
     const NDArray& array = arrays.emplace_back(entry.name, file.array(entry.sizes, entry.dtype, engine)).second;
-    const auto said = checksums.find(entry.name);
-    if (said != checksums.end() && checksum_of(array) != said->second)
+    const auto said = header.checksums.find(entry.name);
+    if (said != header.checksums.end() && checksum_of(array) != said->second)
       file.corrupt("the data of '", entry.name, "' are damaged: their checksum is ", checksum_of(array),
                    ", the header says ", said->second);
   }
+  if (metadata) *metadata = std::move(header.metadata);
   return arrays;
+}
+
+bool detail::begins_safetensors(const FileStart& start) {
+  const std::uint64_t length = length_in(start.bytes);
+  return start.bytes.size() > sizeof length && start.bytes[sizeof length] == '{' &&
+         length <= std::min(start.size.value_or(kLongestHeader), kLongestHeader);
+}
+
+std::vector<std::pair<std::string, std::string>> detail::safetensors_metadata(const std::string& path,
+                                                                              FileStart start) {
+  const std::uint64_t end = sizeof(std::uint64_t) + length_in(start.bytes);
+  if (begins_safetensors(start) && start.bytes.size() < end)
+    if (auto more = read_start(path, end)) start = std::move(*more);
+  FileReader file(path, std::move(start));
+  return read_header(file).metadata;
 }
 
 }  // namespace paceline

@@ -10,10 +10,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -525,9 +527,26 @@ TEST_F(Resuming, ReadsNotesFromTheHeaderAlone) {
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
   EXPECT_EQ(nn::checkpoint_notes(path), notes);
   std::filesystem::resize_file(path, 300'000);
-  EXPECT_THAT(error_of([&] { nn::checkpoint_notes(path); }), HasSubstr("is no safetensors file, or was cut"));
+  EXPECT_THAT(error_of([&] { nn::checkpoint_notes(path); }), HasSubstr("is longer than what is left of the file"));
   std::filesystem::remove(path);
   EXPECT_THAT(error_of([&] { nn::checkpoint_notes(path); }), HasSubstr("there is no such file"));
+}
+
+TEST_F(Resuming, NotesOfADamagedHeaderAreRefusedAsTheFileIs) {
+  nn::Trainer trainer(nn::Dense(2), optim::SGD{.lr = 0.1}, KVStore::create("local"), {.notes = {{"size", "14"}}});
+  trainer.step(floats_of(2), nn::l2);
+  const std::string path = trainer.checkpoint(folder_);
+  std::ostringstream bytes;
+  bytes << std::ifstream(path, std::ios::binary).rdbuf();
+  std::string damaged = bytes.str();
+  damaged.replace(damaged.find(R"("note:size":"14")"), 16, R"("note:size":"41")");
+  std::ofstream(path, std::ios::binary) << damaged;
+  EXPECT_THAT(error_of([&] { nn::checkpoint_notes(path); }), HasSubstr("the header is damaged"));
+  EXPECT_EQ(error_of([&] { nn::checkpoint_notes(path); }), error_of([&] { load_safetensors(path); }));
+  for (const std::uintmax_t cut : {4, 0}) {
+    std::filesystem::resize_file(path, cut);
+    EXPECT_EQ(error_of([&] { nn::checkpoint_notes(path); }), error_of([&] { load_safetensors(path); }));
+  }
 }
 
 TEST_P(JobLoop, ACheckOfTheNotesRefusesACheckpointForAllWorkers) {

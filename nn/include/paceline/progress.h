@@ -94,7 +94,7 @@ std::string checkpoint_path(const std::string& directory);
 // The store's part of a checkpoint; `place` is the file or its folder. Throws IoError, Corrupt.
 StoreState load_store_state(const std::string& place);
 // The notes in a checkpoint; `place` is that of load_weights(), which names what this throws. Empty where the program
-// wrote none, and for weights that are no checkpoint. Reads the file's header alone, and checks no checksum.
+// wrote none, and for weights that are no checkpoint. Reads and checks the file's header alone.
 Notes checkpoint_notes(const std::string& place);
 
 }  // namespace paceline::nn
