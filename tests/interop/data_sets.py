@@ -8,7 +8,7 @@ DATA holds the folders mnist, cifar10, a9a and text; a CSV of 10^6 rows is writt
 object store is Swift of OpenStack, see object_store.py; else it is the server of the tests, which checks signatures
 too. A training must end with the same numbers from each place. It prints a row for each data set: the result, and the
 bytes that were fetched for the first epochs and for a second run, as shares of the data set. The last check asks how
-much was fetched when the first batch was there. The program ends with 1 where something does not hold.
+much was fetched when the first batch was there, with windows of two shards. The program ends with 1 where something does not hold.
 """
 
 import argparse
@@ -174,7 +174,7 @@ class Checks:
         self.expect(shards == 0, f"{one.name}: {shards} shards were fetched again")
 
     def first_batch(self, out):
-        """A slow server shows what is fetched before the first step is printed."""
+        """A slow server shows what is fetched before the first step is printed. A batch needs the shards of a window."""
         count, seen = len(list(out.glob("train-*.rec"))), threading.Event()
 
         def slow(request, reply):
@@ -184,8 +184,8 @@ class Checks:
         server = ObjectServer(change=slow)
         server.add_folder("set", out)
         process = subprocess.Popen(
-            [str(self.programs / "mnist"), "--network", "mlp", "--epochs", "1", "--log_every", "1", "--train",
-             f"{server.url}/set/train.manifest"],
+            [str(self.programs / "mnist"), "--network", "mlp", "--epochs", "1", "--log_every", "1", "--window", "2",
+             "--train", f"{server.url}/set/train.manifest"],
             cwd=self.folder, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
             env={**self.environment, "PACELINE_CACHE": str(self.folder / "first")},
         )  # fmt: skip
