@@ -28,13 +28,20 @@ bool is_still(const std::string& path, int descriptor) {
 
 std::optional<FileLock> FileLock::attempt(const std::string& path, Kind kind) {
   for (;;) {
-    FileLock lock(opened(path));
-    while (flock(lock.file_.number(), (kind == kShared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
-      if (errno == EWOULDBLOCK) return {};
-      if (errno != EINTR) throw_io_error("lock", path, errno);
-    }
+    FileLock lock(path, opened(path));
+    if (!lock.set(kind)) return {};
     if (is_still(path, lock.file_.number())) return lock;
   }
+}
+
+bool FileLock::share() { return set(kShared); }
+
+bool FileLock::set(Kind kind) {
+  while (flock(file_.number(), (kind == kShared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return false;
+    if (errno != EINTR) throw_io_error("lock", path_, errno);
+  }
+  return true;
 }
 
 }  // namespace paceline::io

@@ -14,10 +14,14 @@ class FileLock {
   enum Kind { kShared, kAlone };
   // Creates the file where it is missing. None: somebody has the lock. Throws IoError.
   static std::optional<FileLock> attempt(const std::string& path, Kind kind);
+  // Makes a lock of kAlone one of kShared. False: somebody took it in between, and this one is gone. Throws IoError.
+  bool share();
 
  private:
-  explicit FileLock(detail::Descriptor file) : file_(std::move(file)) {}
+  FileLock(std::string path, detail::Descriptor file) : path_(std::move(path)), file_(std::move(file)) {}
+  bool set(Kind kind);
 
+  std::string path_;
   detail::Descriptor file_;
 };
 

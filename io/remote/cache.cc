@@ -112,19 +112,23 @@ std::optional<ShardCache::Held> ShardCache::take(const Wanted& shard, const Fill
                                                  const std::function<void()>& has_room) try {
   const std::string folder = path(shard.key), lock = folder + std::string(kLock), part = part_of(shard);
   bool fetched = false;
+  const auto in_use = [&](FileLock shared) {
+    // Else what removes old files could take the lock, without which the folder is none of the cache.
+    for (const std::string& used : {folder, lock}) utimensat(AT_FDCWD, used.c_str(), nullptr, 0);
+    return Held{folder, std::move(shared), fetched, bytes_of(folder)};
+  };
   Waiting waiting;
   for (;;) {
-    if (auto shared = FileLock::attempt(lock, FileLock::kShared); shared && is_whole(shard)) {
-      // Else what removes old files could take the lock, without which the folder is none of the cache.
-      for (const std::string& used : {folder, lock}) utimensat(AT_FDCWD, used.c_str(), nullptr, 0);
-      return Held{folder, std::move(*shared), fetched, bytes_of(folder)};
-    }
-    if (const auto alone = FileLock::attempt(lock, FileLock::kAlone); alone && !is_whole(shard)) {
+    if (auto shared = FileLock::attempt(lock, FileLock::kShared); shared && is_whole(shard))
+      return in_use(std::move(*shared));
+    if (auto alone = FileLock::attempt(lock, FileLock::kAlone); alone && !is_whole(shard)) {
       remove_what_is_left_of(shard.key);
       if (!make_room(shard, tick)) return {};
+      // Somebody who lists the folder meanwhile could miss both names, or remove the shard before it is in use.
+      std::optional<FileLock> only;
       try {
         fill(part);
-        const FileLock only = room_lock(tick);  // or somebody who lists the folder meanwhile could miss both names
+        only = room_lock(tick);
         fs::rename(part, folder);
       } catch (...) {
         std::error_code none;
@@ -133,6 +137,7 @@ std::optional<ShardCache::Held> ShardCache::take(const Wanted& shard, const Fill
       }
       if (!is_whole(shard)) throw IoError(str("the shard in ", folder, " changed while it was fetched"));
       fetched = true;
+      if (alone->share()) return in_use(std::move(*alone));
       continue;
     }
     if (has_room && fs::exists(part)) has_room();

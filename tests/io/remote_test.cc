@@ -11,6 +11,8 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -29,6 +31,20 @@
 #include "remote/cache.h"
 #include "remote/remote_shards.h"
 #include "web_server.h"
+
+namespace {
+
+// What another process does just before this one gets a shared lock; once.
+std::function<void()> before_sharing;
+
+}  // namespace
+
+// In the place of the C library's, in this program.
+extern "C" int flock(int file, int operation) {
+  if ((operation & LOCK_SH) != 0)
+    if (const auto other = std::exchange(before_sharing, nullptr)) other();
+  return static_cast<int>(syscall(SYS_flock, file, operation));
+}
 
 namespace paceline {
 namespace {
@@ -430,6 +446,32 @@ TEST_F(Remote, AShardHasItsRoomWhileItIsFetched) {
   }
   EXPECT_TRUE(of_another_process.take(second, fill, {}));
   EXPECT_EQ(bytes_in(folder), 100U);
+}
+
+TEST_F(Remote, AShardThatWasFetchedIsNotRemovedBeforeItIsUsed) {
+  const std::string folder = cache_ / "direct";
+  const io::ShardCache::Wanted first{"a", {{"shard.rec", 100}}}, second{"b", {{"shard.rec", 100}}};
+  const auto fill = [](const std::string& part) { test::write_all(part + "/shard.rec", std::string(100, 'x')); };
+  const detail::Tick do_not_wait = [] { throw Error("somebody has the lock"); };
+  io::ShardCache cache({folder, 150}), of_another_process({folder, 150});
+  int fetched = 0;
+  bool made_room = false;
+  const auto make_room = [&] {
+    try {
+      made_room = of_another_process.take(second, fill, do_not_wait).has_value();
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): as it should be
+    }
+  };
+  const auto fill_first = [&](const std::string& part) {
+    fill(part);
+    if (++fetched == 1) before_sharing = make_room;
+  };
+  const auto held = cache.take(first, fill_first, {});
+  EXPECT_FALSE(before_sharing) << "the shard is used without a shared lock";
+  EXPECT_FALSE(made_room);
+  ASSERT_TRUE(held);
+  EXPECT_TRUE(held->fetched);
+  EXPECT_EQ(fetched, 1);
 }
 
 // PACELINE_CACHE may name a folder with other things in it.
