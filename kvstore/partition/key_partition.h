@@ -48,7 +48,7 @@ struct Layout {
 
 constexpr std::int64_t kPartitionBytes = std::int64_t{4} << 20;
 // A large key without rows is cut into slices of at most about this size. A message holds at least one slice. A worker
-// adds further slices, up to the best message size for its link (send/flow_window.h).
+// adds further slices, up to the best message size for its link (FlowWindow in send/outbox.h).
 constexpr std::int64_t kSliceBytes = std::int64_t{512} << 10;
 
 // Cuts `keys` into enough partitions that `servers` servers can share them evenly. The servers already hold `held`

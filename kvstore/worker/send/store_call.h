@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "placement.h"
-#include "send/coalescer.h"
 #include "send/outbox.h"
 
 namespace paceline {
