@@ -1,20 +1,30 @@
 #pragma once
-// What pushes and pulls have in common at a server, for slices and for rows.
+// Pushes and pulls on their way through the shards of a server. ServedCall and PullGate serve slices and rows.
+// PushPullCall is the call for slices.
 
+#include <paceline/compression.h>
 #include <paceline/error.h>
 #include <paceline/mode.h>
 #include <paceline/mutex.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
+#include <vector>
 
+#include "dense_partition.h"
 #include "node.h"
+#include "payload.h"
+#include "store.pb.h"
 #include "wait_stats.h"
 #include "worker_clocks.h"
 
 namespace paceline {
+
+struct ServedPartition;
 
 // Throws Corrupt if a push claims an impossible number of examples. With the limit, no single push can make the sum
 // over all pushes overflow.
@@ -46,6 +56,39 @@ struct ServedCall {
  private:
   Mutex mutex_;
   std::exception_ptr error_ PACELINE_GUARDED_BY(mutex_);
+};
+
+// A gradient in a request's payload.
+struct PushedSlice {
+  const std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  const Codec* codec = nullptr;  // null: raw
+};
+
+// A kPushPull request.
+struct PushPullCall final : ServedCall {
+  // The request's part for one partition, and the answer of the partition's shard.
+  struct Part {
+    ServedPartition* partition = nullptr;
+    std::vector<PushedSlice> gradients;
+    std::vector<std::uint64_t> versions;       // of the pulled slices
+    std::vector<std::uint64_t> encoded_bytes;  // of the pulled slices that are encoded
+    PayloadWriter payload;
+  };
+
+  wire::PushPullRequest body;
+  std::vector<Part> parts;
+  std::vector<std::shared_ptr<const Codec>> codecs;   // that the request names
+  std::vector<std::unique_ptr<std::byte[]>> aligned;  // copies of gradients that a transport did not align
+
+  using ServedCall::ServedCall;
+  WorkerIncarnation from() const { return {worker(), request.incarnation()}; }
+  // Returns codec `number` of the request, counted from 1; null for 0. Throws Corrupt if the request names fewer
+  // codecs.
+  std::shared_ptr<const Codec> codec(std::uint32_t number) const;
+
+ protected:
+  Message answer() override;
 };
 
 // A pull that the mode may hold back.

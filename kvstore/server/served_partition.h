@@ -9,9 +9,11 @@
 
 #include "dense_partition.h"
 #include "failed_rounds.h"
-#include "push_pull_call.h"
+#include "served_call.h"
 
 namespace paceline {
+
+class ServerShard;
 
 struct ServedPartition {
   // Requests that wait for rounds of a slice.
