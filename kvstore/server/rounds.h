@@ -1,6 +1,6 @@
 #pragma once
-// A Sequencer that keeps pushes and applies them together, round by round. Its two subclasses, in in_rounds.cc and
-// backup_rounds.cc, define what a round is and when it closes.
+// A Sequencer that keeps pushes and applies them together, round by round. Its two subclasses define what a round is
+// and when it closes: InRounds (rounds.cc) and BackupRounds (backup_rounds.cc).
 
 #include <cstdint>
 #include <optional>
