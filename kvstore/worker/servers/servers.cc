@@ -20,8 +20,9 @@
 namespace paceline {
 namespace {
 
-constexpr std::size_t kKeysAtOnce = 2500;      // keys in one task
-constexpr std::size_t kSentAtOnce = 64 << 10;  // bytes; sending so few takes less time than waking a thread
+constexpr std::size_t kKeysAtOnce = 2500;            // keys in one task
+constexpr std::size_t kSentAtOnce = 64 << 10;        // bytes; sending so few takes less time than waking a thread
+constexpr std::size_t kPart = std::size_t{1} << 20;  // bytes of a part of a key of an accelerator
 
 // Warns if the mode's text names none of the program's own objects. The program would train without them, and nothing
 // else would show this.
@@ -29,6 +30,13 @@ template <class Object, class Names>
 void warn_if_unnamed(const char* kind, const OwnObjects<Object>& own, const Names& named) {
   if (own.empty() || std::ranges::any_of(named, [&](const std::string& name) { return own.contains(name); })) return;
   LOG(WARNING) << "the mode's text names none of this program's own " << kind << ":" << names_of(own);
+}
+
+// Returns the elements of `part` in `array`, which is the whole key, and a host array to copy these elements to or
+// from.
+std::pair<NDArray, NDArray> part_of(const NDArray& array, const RemotePart& part) {
+  const NDArray there = array.view({-1}).narrow(0, part.slices.front().begin, part.slices.back().end);
+  return {there, ArrayBuilder::host_side(there.shape(), there.dtype(), there.device(), array.engine())};
 }
 
 // Can the array's elements be sent or filled in place?
@@ -183,6 +191,12 @@ void ServersBackend::pull_exactly(const std::vector<PullItem>& items) {
     compressor_->saw_transfer(bytes, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
 }
 
+void ServersBackend::resume_if_paused() {
+  if (!paused_) return;
+  const Lock lock(resume_mutex_);
+  if (paused_) resume();
+}
+
 void ServersBackend::transfer(const std::vector<PushItem>& gradients, const std::vector<PullItem>& weights,
                               std::int64_t examples, int priority, bool exact, std::optional<std::uint64_t> need) {
   require(examples >= 0, "a push of ", examples, " examples");
@@ -281,6 +295,50 @@ void ServersBackend::transfer(const std::vector<PushItem>& gradients, const std:
   for (const auto& [target, source] : copies) target.copy_from(source, priority);
 }
 
+bool ServersBackend::goes_in_parts(const RemoteKey& key, const NDArray* gradient, const NDArray* out) const {
+  if (static_cast<std::size_t>(key.info.shape.size()) * size_of(key.info.dtype) < 2 * kPart) return false;
+  if (rule_ || compressor_) return false;
+  for (const NDArray* array : {gradient, out})
+    if (array && (array->device().is_cpu() || !array->is_contiguous())) return false;
+  return true;
+}
+
+// A large key of an accelerator: while one part is on the wire, the next part is copied.
+void ServersBackend::transfer_parts(RemoteKey& key, const NDArray* gradient, const NDArray* out, const PartCall& call,
+                                    Copies* copies) {
+  const bool first_use = key.parts.empty();
+  for (std::span<RemoteSlice> rest = first_use ? key.slices : std::span<RemoteSlice>(); !rest.empty();) {
+    const auto room = static_cast<std::int64_t>(kPart / size_of(key.info.dtype));
+    std::size_t count = 1;
+    while (count < rest.size() && rest[count].end - rest.front().begin <= room) ++count;
+    key.parts.push_back({rest.first(count), engine_.new_variable()});
+    rest = rest.subspan(count);
+  }
+  if (first_use) {
+    // The tasks of the parts come after earlier tasks of the whole key, and fail if those have failed.
+    std::vector<Variable> orders;
+    key.add_orders(&orders);
+    engine_.push({"store.parts", {}, Lane::kCommunication, call.priority}, std::array{key.order}, orders,
+                 [](TaskContext&) {});
+  }
+  for (RemotePart& part : key.parts) {
+    Transfer::Item item{&key, {}, {}, call.need};
+    item.part = &part;
+    if (gradient) {
+      const auto [there, here] = part_of(*gradient, part);
+      here.copy_from(there, call.priority);
+      item.gradient = Transfer::Bytes::of(here);
+      pushed_in_step_ = true;
+    }
+    if (out) {
+      copies->push_back(part_of(*out, part));
+      item.out = Transfer::Bytes::of(copies->back().second);
+    }
+    launch(call.task, {std::move(item)}, call.examples, call.priority);
+  }
+  if (out) key.weight = out->view(key.info.shape);
+}
+
 void ServersBackend::predict(RemoteKey& key, const NDArray& out, int priority) {
   if (key.info.average) return;
   pending_->add();
@@ -360,54 +418,6 @@ void ServersBackend::when_pushed(Delivery::Action action) {
   }
   if (!delivery) return action(nullptr);
   delivery->then(std::move(action));
-}
-
-namespace {
-
-template <class Messages>
-void add_delays(const Messages& messages, std::vector<Histogram>& delays) {
-  delays.resize(std::max(delays.size(), static_cast<std::size_t>(messages.size())));
-  for (int worker = 0; worker < messages.size(); ++worker) {
-    const auto& counts = messages[worker];
-    for (int i = 0; i < std::min(counts.values_size(), counts.counts_size()); ++i)
-      delays[static_cast<std::size_t>(worker)].add(counts.values(i), counts.counts(i));
-  }
-}
-
-void add_waits(const wire::Report& message, StoreReport& report) {
-  for (const wire::Report::Wait& wait : message.waits()) {
-    if (wait.worker() >= report.waits.size()) continue;
-    WorkerWait& sum = report.waits[wait.worker()];
-    sum.seconds = std::max(sum.seconds, wait.seconds());
-    sum.times = std::max(sum.times, wait.times());
-  }
-  report.furthest_ahead = std::max(report.furthest_ahead, message.furthest_ahead());
-}
-
-}  // namespace
-
-StoreReport ServersBackend::report() {
-  Message request;
-  request.header.kind = MessageKind::kReport;
-  StoreReport report;
-  report.clock = static_cast<std::int64_t>(clock());
-  report.waits.resize(static_cast<std::size_t>(size()));
-  for (const Message& answer : ask_every_server(request)) {
-    const auto body = parse_body<wire::Report>(answer);
-    add_delays(body.delays(), report.delays);
-    add_delays(body.row_delays(), report.row_delays);
-    report.pushes += body.pushes();
-    report.refused += body.refused();
-    report.pulled_bytes += body.pulled_bytes();
-    report.rows_refused += body.rows_refused();
-    report.rows_held += static_cast<std::int64_t>(body.rows());
-    report.row_bytes += body.row_bytes();
-    add_waits(body, report);
-  }
-  report.wait_seconds = 1e-6 * static_cast<double>(waited_microseconds_.load());
-  Lock lock(mutex_);
-  if (compressor_) compressor_->add_to(report);
-  return report;
 }
 
 std::vector<Message> ServersBackend::ask_servers(std::vector<std::pair<int, Message>> requests) {

@@ -1,4 +1,5 @@
-// Parts of ServersBackend: keys, rules, barriers, facts, pauses, the positions of data, and finish().
+// Parts of ServersBackend that no push passes: keys, rules, barriers, facts, pauses, reports, the positions of data,
+// and finish().
 #include <paceline/error.h>
 #include <paceline/log.h>
 
@@ -267,12 +268,6 @@ void ServersBackend::pause() {
   paused_ = true;
 }
 
-void ServersBackend::resume_if_paused() {
-  if (!paused_) return;
-  const Lock lock(resume_mutex_);
-  if (paused_) resume();
-}
-
 void ServersBackend::resume() {
   wire::StepEnd body;
   body.set_clock(clock());
@@ -288,6 +283,54 @@ void ServersBackend::resume() {
   }
   set_clock(body.clock());
   paused_ = false;  // other threads push from here on
+}
+
+namespace {
+
+template <class Messages>
+void add_delays(const Messages& messages, std::vector<Histogram>& delays) {
+  delays.resize(std::max(delays.size(), static_cast<std::size_t>(messages.size())));
+  for (int worker = 0; worker < messages.size(); ++worker) {
+    const auto& counts = messages[worker];
+    for (int i = 0; i < std::min(counts.values_size(), counts.counts_size()); ++i)
+      delays[static_cast<std::size_t>(worker)].add(counts.values(i), counts.counts(i));
+  }
+}
+
+void add_waits(const wire::Report& message, StoreReport& report) {
+  for (const wire::Report::Wait& wait : message.waits()) {
+    if (wait.worker() >= report.waits.size()) continue;
+    WorkerWait& sum = report.waits[wait.worker()];
+    sum.seconds = std::max(sum.seconds, wait.seconds());
+    sum.times = std::max(sum.times, wait.times());
+  }
+  report.furthest_ahead = std::max(report.furthest_ahead, message.furthest_ahead());
+}
+
+}  // namespace
+
+StoreReport ServersBackend::report() {
+  Message request;
+  request.header.kind = MessageKind::kReport;
+  StoreReport report;
+  report.clock = static_cast<std::int64_t>(clock());
+  report.waits.resize(static_cast<std::size_t>(size()));
+  for (const Message& answer : ask_every_server(request)) {
+    const auto body = parse_body<wire::Report>(answer);
+    add_delays(body.delays(), report.delays);
+    add_delays(body.row_delays(), report.row_delays);
+    report.pushes += body.pushes();
+    report.refused += body.refused();
+    report.pulled_bytes += body.pulled_bytes();
+    report.rows_refused += body.rows_refused();
+    report.rows_held += static_cast<std::int64_t>(body.rows());
+    report.row_bytes += body.row_bytes();
+    add_waits(body, report);
+  }
+  report.wait_seconds = 1e-6 * static_cast<double>(waited_microseconds_.load());
+  Lock lock(mutex_);
+  if (compressor_) compressor_->add_to(report);
+  return report;
 }
 
 void ServersBackend::finish() {
