@@ -1,5 +1,5 @@
 // When a request is sent again.
-#include "pending_requests.h"
+#include "requests.h"
 
 #include <gtest/gtest.h>
 

@@ -1,22 +1,28 @@
 #pragma once
-// Holds the requests of one process that wait for an answer, and decides when the process asks again. The process then
-// sends a probe, and sends the request again only if the peer asks for it. The reply to a probe arrives after an answer
-// that the peer has already sent. So an answer that is only slow is not made twice. The pause before the first probe
-// follows from the round trip (as in RFC 6298) and from the bytes in flight to the peer. Each probe makes the pause
-// longer by half, up to a bound.
+// Both ends of a request. The process that asks keeps PendingRequests, and repeats what was lost. The process that
+// answers keeps a ReplyCache, and delivers a request only once.
 
 #include <paceline/mutex.h>
+#include <paceline/transport.h>
 
 #include <chrono>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "node.h"
 
 namespace paceline {
 
+// Holds the requests of one process that wait for an answer, and decides when the process asks again. The process then
+// sends a probe, and sends the request again only if the peer asks for it. The reply to a probe arrives after an answer
+// that the peer has already sent. So an answer that is only slow is not made twice. The pause before the first probe
+// follows from the round trip (as in RFC 6298) and from the bytes in flight to the peer. Each probe makes the pause
+// longer by half, up to a bound.
 class PendingRequests {
  public:
   using Clock = std::chrono::steady_clock;
@@ -110,6 +116,31 @@ class PendingRequests {
   Clock::time_point got_on_ PACELINE_GUARDED_BY(mutex_);  // when calls_ last grew
   std::map<std::uint64_t, Ask> pending_requests_ PACELINE_GUARDED_BY(mutex_);
   std::map<PeerId, Traffic> traffic_ PACELINE_GUARDED_BY(mutex_);
+};
+
+// What a process remembers of the requests that arrived, for each sender's incarnation. A repetition of an unanswered
+// request is not delivered. The latest small answers are kept, so that a repetition after a lost answer costs no work.
+class ReplyCache {
+ public:
+  enum class Known { kNew, kOpen, kAnswered };
+
+  // Looks a request up. A new request becomes open, that is, unanswered. Sets `answer` if the result is kAnswered.
+  Known arrive(std::uint64_t sender, std::uint64_t request, Packet& answer);
+  // Like arrive(), but a new request does not become open.
+  Known look(std::uint64_t sender, std::uint64_t request, Packet& answer) const;
+  // Records the answer to a request. Keeps small answers.
+  void answered(std::uint64_t sender, std::uint64_t request, const Packet& answer);
+  // Drops all entries of a sender that was lost, or that was refused when it asked to join.
+  void forget(std::uint64_t sender);
+
+ private:
+  struct Sender {
+    std::unordered_set<std::uint64_t> open;
+    std::deque<std::pair<std::uint64_t, Packet>> recent;
+  };
+
+  mutable Mutex mutex_;
+  std::map<std::uint64_t, Sender> senders_ PACELINE_GUARDED_BY(mutex_);
 };
 
 }  // namespace paceline
