@@ -214,6 +214,13 @@ void Node::Impl::start() {
   }
 }
 
+void Node::Impl::use_secrets(Transport& transport) {
+  if (config_.secret.empty() || TransportSetting::parse(config_.transport).in_process()) return;
+  keyring_ = std::make_shared<Keyring>(config_.secret, scheduler_);
+  keyed_transport_ = &transport;
+  transport.use_keys(keyring_);
+}
+
 void Node::Impl::receive_while_waiting() {
   const Lock lock(send_mutex_);
   if (!transport_) return;
@@ -319,6 +326,15 @@ void Node::Impl::give_up_unreachable(double seconds) {
   fail(
       std::make_exception_ptr(NetworkError(str(name_of(*peer), " cannot be reached from here: it has answered nothing ",
                                                "for ", in_seconds(limit), ", though the scheduler hears of it"))));
+}
+
+// Closes the links of lost processes after a while. Until then, a lost process that sends a message is told that it was
+// declared lost.
+void Node::Impl::close_links_of_the_lost(double seconds) {
+  since_links_were_closed_ += seconds;
+  if (!keyring_ || since_links_were_closed_ < config_.silence_deadline_seconds) return;
+  since_links_were_closed_ = 0;
+  close_links([](Transport& transport) { transport.close_unadmitted(); });
 }
 
 void Node::Impl::send_heartbeat() {

@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -25,7 +26,6 @@
 #include "requests.h"
 #include "roster.h"
 #include "secrets/keyring.h"
-#include "speakers.h"
 
 namespace paceline {
 
@@ -39,6 +39,32 @@ struct Request::State {
   PeerId from;
   LinkId link;  // the link that the request came on
   std::atomic<bool> answered = false;
+};
+
+// Records on which link each process speaks. The first message that a process sends binds the process to its link.
+// may_speak() then refuses the process on every other link. Only bind(), forget() and closed() change a binding. Links
+// outlive connections (transport.h), so a process that reconnects keeps its link. Thread-safe.
+class Speakers {
+ public:
+  enum class Speaks { kNo, kHere, kHereFromNow };
+
+  // Says whether `sender` speaks on `link`. Binds `sender` to `link` if it is bound to no link yet.
+  Speaks may_speak(std::uint64_t sender, LinkId link);
+  // Binds `sender` to `link`, even if it was bound to another link. Call it if `sender` has proved that it speaks on
+  // `link`.
+  Speaks bind(std::uint64_t sender, LinkId link);
+  // The link that `sender` is bound to.
+  std::optional<LinkId> link_of(std::uint64_t sender) const;
+  // Removes the binding of the process `sender`, which was declared lost.
+  void forget(std::uint64_t sender);
+  // Records that the link was closed. The process that spoke on it may bind to another link. may_speak() refuses what
+  // still arrives from the closed link.
+  void closed(LinkId link);
+
+ private:
+  mutable Mutex mutex_;
+  std::unordered_map<std::uint64_t, LinkId> links_ PACELINE_GUARDED_BY(mutex_);
+  std::set<LinkId> closed_ PACELINE_GUARDED_BY(mutex_);  // the latest ones; numbers of links ascend
 };
 
 struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
@@ -89,11 +115,13 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   std::atomic<std::uint64_t> step_ = 0;  // newest training step that this process knows of
 
  private:
-  // ---- node.cc: threads
+  // ---- node.cc: start and threads
+  void use_secrets(Transport& transport);
   void run_timer();
   void run_heart();
   void tick(double seconds);
   void give_up_unreachable(double seconds);
+  void close_links_of_the_lost(double seconds) PACELINE_EXCLUDES(send_mutex_);
   void send_heartbeat();
   void name_link(LinkId link, const PeerId& peer);
   void post(std::function<void()> work);
@@ -106,6 +134,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void close_links(const std::function<void(Transport&)>& close) PACELINE_EXCLUDES(send_mutex_);
   void send_control(LinkId link, MessageKind kind, std::uint64_t request, std::string body = {});
   MessageHeader header(MessageKind kind, std::uint64_t request) const;
+  MessageHeader header_for(MessageKind kind, const Message& to) const;
   LinkId link_to(const PeerId& peer);
   // Returns the link to a peer, or 0 if there is none. Returns nullopt if this process must first connect to the peer,
   // and then copies the peer to `unconnected`.
@@ -126,16 +155,12 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void deliver(LinkId link, Message message, const PeerId& from);
   void finish_asks(const std::vector<PendingRequests::Failure>& failures);
 
-  // ---- node_secrets.cc: who may say what
-  void use_secrets(Transport& transport);
+  // ---- node_receive.cc: who may send what
   // False if the peer of the link has not proved to be the sender of the message.
   bool is_from_its_sender(LinkId link, const Message& message) PACELINE_EXCLUDES(mutex_);
   std::string key_of(LinkId link) const;
   bool may_speak(std::uint64_t sender, LinkId link);
   bool is_of_another(std::uint64_t sender, LinkId link) const;
-  MessageHeader header_for(MessageKind kind, const Message& to) const;
-  void know_members(const Roster& roster) PACELINE_EXCLUDES(send_mutex_);
-  void close_links_of_the_lost(double seconds) PACELINE_EXCLUDES(send_mutex_);
 
   // ---- node_member.cc: the place in the job
   void on_join(LinkId link, Message message);
@@ -147,6 +172,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void broadcast_soon();
   void broadcast_if_late();
   void apply(RosterNotice notice);
+  void know_members(const Roster& roster) PACELINE_EXCLUDES(send_mutex_);
   void fail(const std::exception_ptr& error);
   void watch_scheduler(double seconds);
   std::string who_holds_up() const;

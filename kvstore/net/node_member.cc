@@ -273,6 +273,15 @@ void Node::Impl::apply(RosterNotice notice) {
   for (auto& [link, message] : early) on_request(link, std::move(message));
 }
 
+void Node::Impl::know_members(const Roster& roster) {
+  if (!keyring_) return;
+  std::unordered_map<std::string, std::uint64_t> members;
+  for (const Peer& peer : roster.peers)
+    if (peer.alive || peer.finished) members.emplace(peer.key, peer.incarnation);
+  keyring_->set_members(std::move(members));
+  if (!scheduler_) close_links([](Transport& transport) { transport.close_unadmitted(); });
+}
+
 void Node::Impl::fail(const std::exception_ptr& error) {
   Roster roster;
   {

@@ -1,11 +1,13 @@
-// Handles the packets that arrive at a Node. Finds the sender of each message, drops repetitions, and passes the other
-// messages to their handlers.
+// Handles the packets that arrive at a Node. Checks that the sender of each message may send it on its link, drops
+// repetitions, and passes the other messages to their handlers. In a job with secrets, the key of a link decides for
+// which process the link speaks.
 
 #include <paceline/error.h>
 #include <paceline/log.h>
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "node_impl.h"
 #include "refusal.h"
@@ -306,6 +308,80 @@ void Node::Impl::deliver(LinkId link, Message message, const PeerId& from) {
 
 void Node::Impl::finish_asks(const std::vector<PendingRequests::Failure>& failures) {
   for (const PendingRequests::Failure& failure : failures) failure.handler(std::nullopt, failure.error);
+}
+
+// ---- who may send what ----
+
+std::string Node::Impl::key_of(LinkId link) const {
+  return keyed_transport_ ? keyed_transport_->identity_of(link) : std::string();
+}
+
+bool Node::Impl::is_from_its_sender(LinkId link, const Message& message) {
+  // The peer at the other end of the link to the scheduler has proved that it has the job's secret.
+  if (!keyring_ || link == scheduler_link_) return true;
+  const std::string key = key_of(link);
+  const std::uint64_t sender = message.header.incarnation;
+  const MessageKind kind = message.header.kind;
+  if (keyring_->speaks_for(key, sender)) return true;
+  if (keyring_->is_lost(key)) {
+    refuse(link, message, "this process was declared lost: the scheduler had not heard of it");
+    return false;
+  }
+  if (scheduler_ && (sender & kProvisionalIncarnation) != 0) {
+    if (kind == MessageKind::kHeartbeat) return false;  // the request to join may still be on its way
+    if (kind == MessageKind::kProbe) return true;       // asks whether the request to join has come
+    proto::Join join;
+    if (kind == MessageKind::kJoin && join.ParseFromString(message.body) && keyring_->let_in(key, join.proof(), sender))
+      return true;
+  }
+  on_malformed(link, str("the key of the link is not that of the sender of a ", name_of(kind)));
+  return false;
+}
+
+// With keys, the link has proved who speaks. Without keys, a process speaks on the link of its first message.
+bool Node::Impl::may_speak(std::uint64_t sender, LinkId link) {
+  const auto speaks = keyring_ ? speakers_.bind(sender, link) : speakers_.may_speak(sender, link);
+  if (speaks == Speakers::Speaks::kHereFromNow) {
+    const Lock lock(send_mutex_);
+    if (transport_) transport_->keep(link);  // the link belongs to a process of the job
+  }
+  return speaks != Speakers::Speaks::kNo;
+}
+
+bool Node::Impl::is_of_another(std::uint64_t sender, LinkId link) const {
+  const std::optional<LinkId> bound = speakers_.link_of(sender);
+  return !keyring_ && bound && *bound != link;
+}
+
+Speakers::Speaks Speakers::may_speak(std::uint64_t sender, LinkId link) {
+  const Lock lock(mutex_);
+  if (closed_.count(link) > 0) return Speaks::kNo;
+  const auto [known, is_new] = links_.try_emplace(sender, link);
+  return is_new ? Speaks::kHereFromNow : known->second == link ? Speaks::kHere : Speaks::kNo;
+}
+
+Speakers::Speaks Speakers::bind(std::uint64_t sender, LinkId link) {
+  const Lock lock(mutex_);
+  return std::exchange(links_[sender], link) == link ? Speaks::kHere : Speaks::kHereFromNow;
+}
+
+std::optional<LinkId> Speakers::link_of(std::uint64_t sender) const {
+  const Lock lock(mutex_);
+  const auto found = links_.find(sender);
+  return found == links_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void Speakers::forget(std::uint64_t sender) {
+  const Lock lock(mutex_);
+  links_.erase(sender);
+}
+
+void Speakers::closed(LinkId link) {
+  constexpr std::size_t kMostRemembered = 4096;
+  const Lock lock(mutex_);
+  closed_.insert(link);
+  if (closed_.size() > kMostRemembered) closed_.erase(closed_.begin());
+  std::erase_if(links_, [link](const auto& entry) { return entry.second == link; });
 }
 
 }  // namespace paceline

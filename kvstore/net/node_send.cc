@@ -39,6 +39,15 @@ MessageHeader Node::Impl::header(MessageKind kind, std::uint64_t request) const 
   return {kind, job_, incarnation_, request, roster_.epoch};
 }
 
+// Returns the header of an answer to a process that is perhaps not in this job. Without keys, the header contains only
+// what the process sent itself. With keys, it also contains the incarnation of this process, because receivers
+// compare it with the key of the link, except on their link to the scheduler.
+MessageHeader Node::Impl::header_for(MessageKind kind, const Message& to) const {
+  MessageHeader result{kind, to.header.job, 0, to.header.request, 0};
+  if (keyring_) result.incarnation = header(kind, to.header.request).incarnation;
+  return result;
+}
+
 void Node::Impl::send_control(LinkId link, MessageKind kind, std::uint64_t request, std::string body) {
   Message message;
   message.header = header(kind, request);
