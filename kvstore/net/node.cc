@@ -10,7 +10,6 @@
 
 #include "node_impl.h"
 #include "random.h"
-#include "refusal.h"
 #include "transport/address.h"
 #include "transport/transport_setting.h"
 
@@ -43,36 +42,6 @@ std::string name_in_plan(const ClusterConfig& config) {
 
 }  // namespace
 
-// ---- Request ----
-
-Request::State::~State() {
-  if (answered.exchange(true)) return;
-  if (const auto owner = node.lock()) {
-    Message refusal;
-    refusal.body = refusal_of(NetworkError(std::string(name_of(message.header.kind)) + " was dropped unanswered"));
-    owner->answer(*this, MessageKind::kRefusal, std::move(refusal));
-  }
-}
-
-const Message& Request::message() const { return state_->message; }
-PeerId Request::from() const { return state_->from; }
-std::uint64_t Request::incarnation() const { return state_->message.header.incarnation; }
-
-void Request::reply(Message answer) const {
-  if (!state_ || state_->answered.exchange(true)) return;
-  if (const auto node = state_->node.lock()) node->answer(*state_, MessageKind::kReply, std::move(answer));
-}
-
-void Request::refuse(const std::exception& reason) const {
-  if (!state_ || state_->answered.exchange(true)) return;
-  Message message;
-  message.body = refusal_of(reason);
-  const auto node = state_->node.lock();
-  if (!node) return;
-  node->answer(*state_, MessageKind::kRefusal, std::move(message));
-  if (dynamic_cast<const Corrupt*>(&reason)) node->count_malformed(*state_, reason.what());
-}
-
 // ---- Node ----
 
 Node::Node(const ClusterConfig& config, Handlers handlers)
@@ -103,18 +72,6 @@ std::uint64_t Node::incarnation() const {
 Roster Node::roster() const {
   const Lock lock(impl_->mutex_);
   return impl_->roster_;
-}
-std::uint64_t Node::ask(const PeerId& peer, Message request, ReplyHandler on_reply) {
-  return impl_->ask(peer, std::move(request), std::move(on_reply));
-}
-void Node::cancel(std::uint64_t ask) { impl_->pending_requests_.cancel(ask); }
-
-Message Node::ask_and_wait(const PeerId& peer, Message request) {
-  return impl_->ask_and_wait(peer, std::move(request));
-}
-
-bool Node::reads_in_place(const PeerId& peer, const void* data, std::size_t bytes) const {
-  return impl_->reads_in_place(peer, data, bytes);
 }
 
 std::exception_ptr Node::failure() const { return impl_->failure(); }
@@ -353,10 +310,6 @@ void Node::Impl::send_heartbeat() {
   body.set_calls(activity.calls);
   body.set_waiting(std::max(activity.waiting, seconds_waiting ? seconds_waiting() : 0));
   send_control(scheduler_link_, MessageKind::kHeartbeat, 0, body.SerializeAsString());
-}
-
-void Node::Impl::name_link(LinkId link, const PeerId& peer) {
-  if (faults_) faults_->name_link(link, name_in_plan(peer));
 }
 
 void Node::Impl::reached(std::uint64_t step) {

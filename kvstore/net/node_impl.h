@@ -123,11 +123,10 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void give_up_unreachable(double seconds);
   void close_links_of_the_lost(double seconds) PACELINE_EXCLUDES(send_mutex_);
   void send_heartbeat();
-  void name_link(LinkId link, const PeerId& peer);
   void post(std::function<void()> work);
   void run_posted();
 
-  // ---- node_send.cc: packets out
+  // ---- node_send.cc: requests, answers and links
   void send(LinkId link, Packet packet) PACELINE_EXCLUDES(send_mutex_);
   // Closes links without send_mutex_. Their packets are destroyed, and a frame may own the last reference to a Request,
   // whose destructor sends an answer.
@@ -135,6 +134,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void send_control(LinkId link, MessageKind kind, std::uint64_t request, std::string body = {});
   MessageHeader header(MessageKind kind, std::uint64_t request) const;
   MessageHeader header_for(MessageKind kind, const Message& to) const;
+  void name_link(LinkId link, const PeerId& peer);
   LinkId link_to(const PeerId& peer);
   // Returns the link to a peer, or 0 if there is none. Returns nullopt if this process must first connect to the peer,
   // and then copies the peer to `unconnected`.

@@ -1,4 +1,4 @@
-// Packets that a Node sends, and the links that lead to its peers.
+// Requests and answers that a Node sends, and the links that lead to its peers.
 
 #include <paceline/error.h>
 #include <paceline/log.h>
@@ -10,6 +10,8 @@
 #include "refusal.h"
 
 namespace paceline {
+
+// ---- links ----
 
 void Node::Impl::send(LinkId link, Packet packet) {
   // A frame may own the last reference to a Request, whose destructor sends an answer. `kept` delays the destructor
@@ -66,6 +68,10 @@ std::optional<LinkId> Node::Impl::known_link(const PeerId& peer, Peer* unconnect
   return std::nullopt;
 }
 
+void Node::Impl::name_link(LinkId link, const PeerId& peer) {
+  if (faults_) faults_->name_link(link, name_in_plan(peer));
+}
+
 // Returns the link to a peer, and connects if necessary. Returns 0 if there is none: packets for link 0 are dropped.
 LinkId Node::Impl::link_to(const PeerId& peer) {
   if (!scheduler_ && peer.role == Role::kScheduler) return scheduler_link_;
@@ -89,6 +95,12 @@ LinkId Node::Impl::link_to(const PeerId& peer) {
   }
   transport->close(link);  // the peer was lost meanwhile
   return 0;
+}
+
+// ---- requests ----
+
+std::uint64_t Node::ask(const PeerId& peer, Message request, ReplyHandler on_reply) {
+  return impl_->ask(peer, std::move(request), std::move(on_reply));
 }
 
 std::uint64_t Node::Impl::ask(const PeerId& peer, Message request, ReplyHandler on_reply) {
@@ -146,6 +158,46 @@ void Node::Impl::send_probe(const PendingRequests::Probe& probe) {
   } catch (const std::exception& error) {  // the other peers must not wait for this one
     LOG_EVERY_N(WARNING, 100) << name_of(probe.peer) << " cannot be asked again: " << error.what();
   }
+}
+
+Message Node::ask_and_wait(const PeerId& peer, Message request) {
+  return impl_->ask_and_wait(peer, std::move(request));
+}
+
+void Node::cancel(std::uint64_t ask) { impl_->pending_requests_.cancel(ask); }
+
+bool Node::reads_in_place(const PeerId& peer, const void* data, std::size_t bytes) const {
+  return impl_->reads_in_place(peer, data, bytes);
+}
+
+// ---- answers ----
+
+Request::State::~State() {
+  if (answered.exchange(true)) return;
+  if (const auto owner = node.lock()) {
+    Message refusal;
+    refusal.body = refusal_of(NetworkError(std::string(name_of(message.header.kind)) + " was dropped unanswered"));
+    owner->answer(*this, MessageKind::kRefusal, std::move(refusal));
+  }
+}
+
+const Message& Request::message() const { return state_->message; }
+PeerId Request::from() const { return state_->from; }
+std::uint64_t Request::incarnation() const { return state_->message.header.incarnation; }
+
+void Request::reply(Message answer) const {
+  if (!state_ || state_->answered.exchange(true)) return;
+  if (const auto node = state_->node.lock()) node->answer(*state_, MessageKind::kReply, std::move(answer));
+}
+
+void Request::refuse(const std::exception& reason) const {
+  if (!state_ || state_->answered.exchange(true)) return;
+  Message message;
+  message.body = refusal_of(reason);
+  const auto node = state_->node.lock();
+  if (!node) return;
+  node->answer(*state_, MessageKind::kRefusal, std::move(message));
+  if (dynamic_cast<const Corrupt*>(&reason)) node->count_malformed(*state_, reason.what());
 }
 
 void Node::Impl::answer(const Request::State& state, MessageKind kind, Message message) {
