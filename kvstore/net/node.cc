@@ -42,6 +42,26 @@ std::string name_in_plan(const ClusterConfig& config) {
 
 }  // namespace
 
+// ---- PeerId, Roster ----
+
+std::string name_of(const PeerId& peer) {
+  return peer.role == Role::kScheduler ? "the scheduler" : str(name_of(peer.role), " ", peer.rank);
+}
+
+const Peer* Roster::find(const PeerId& id) const {
+  for (const Peer& peer : peers)
+    if (peer.id == id) return &peer;
+  return nullptr;
+}
+
+std::vector<int> Roster::live(Role role) const {
+  std::vector<int> ranks;
+  for (const Peer& peer : peers)
+    if (peer.id.role == role && peer.alive) ranks.push_back(peer.id.rank);
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
 // ---- Node ----
 
 Node::Node(const ClusterConfig& config, Handlers handlers)
