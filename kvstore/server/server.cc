@@ -1,6 +1,7 @@
 #include "server.h"
 
 #include <malloc.h>
+#include <paceline/compression.h>
 #include <paceline/cores.h>
 #include <paceline/detail/host_memory.h>
 #include <paceline/error.h>
@@ -9,10 +10,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
 
-#include "codec_cache.h"
-#include "partition_table.h"
 #include "payload.h"
+#include "served_partition.h"
 #include "server_control.h"
 
 namespace paceline {
@@ -21,6 +25,33 @@ namespace {
 constexpr std::uint64_t kBusy = 4 << 20;  // bytes in 200 ms
 constexpr int kQuietLooks = 5;
 constexpr std::size_t kShort = 64 << 10;  // bytes pushed and pulled; applying them takes less than waking a thread
+
+// The codecs that workers name, each made once.
+class CodecCache {
+ public:
+  // `own`: the user's codecs, which workers may name besides those of the library.
+  explicit CodecCache(Extensions own) : own_(std::move(own)) {}
+
+  // Throws Corrupt if `text` names no codec, or if too many different codecs were named.
+  const std::shared_ptr<const Codec>& at(const std::string& text) {
+    const auto found = codecs_.find(text);
+    if (found != codecs_.end()) return found->second;
+    if (codecs_.size() >= kMost) throw Corrupt(str("more than ", kMost, " codecs were named"));
+    std::shared_ptr<const Codec> codec;
+    try {
+      codec = make_codec(Spec::parse(text), own_);
+    } catch (const InvalidArgument& error) {
+      throw Corrupt(str("a codec is named '", text, "': ", error.what()));
+    }
+    if (!codec) throw Corrupt(str("'", text, "' does not encode"));
+    return codecs_.emplace(text, std::move(codec)).first->second;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 64;
+  const Extensions own_;
+  std::map<std::string, std::shared_ptr<const Codec>> codecs_;
+};
 
 void give_freed_memory_back() {
   detail::trim_host();

@@ -14,8 +14,8 @@
 #include "node.h"
 #include "parse_body.h"
 #include "partition_log.h"
-#include "partition_table.h"
 #include "replies.h"
+#include "served_partition.h"
 #include "shard.h"
 #include "table_control.h"
 
