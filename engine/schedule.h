@@ -2,6 +2,7 @@
 // Other legal orders than the usual one, drawn from a seed, for tests that look for what depends on luck.
 
 #include <paceline/detail/spin_lock.h>
+#include <paceline/detail/split_mix.h>
 
 #include <cstdint>
 
@@ -39,12 +40,8 @@ class Schedule {
   }
 
  private:
-  // SplitMix64, by position.
   std::uint64_t draw(std::uint64_t position) const {
-    std::uint64_t x = seed_ + position * 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
+    return finalised(seed_ + position * kSplitMixStep);
   }
 
   const std::uint64_t seed_;

@@ -1,6 +1,8 @@
 #pragma once
 // A 64-bit hash of a state. It shows whether two copies of the state are equal. It is not cryptographic.
 
+#include <paceline/detail/split_mix.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -29,12 +31,7 @@ class Digest {
 
  private:
   // Mixes a word into the hash with the finisher of SplitMix64.
-  void mix(std::uint64_t word) {
-    std::uint64_t z = (state_ ^ word) + 0x9e3779b97f4a7c15ULL;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-    state_ = z ^ (z >> 31);
-  }
+  void mix(std::uint64_t word) { state_ = detail::split_mix(state_ ^ word); }
 
   std::uint64_t state_ = 0;
 };

@@ -2,6 +2,7 @@
 // through server processes under a deterministic schedule of delays, and the table of policies (T1.11 of algorithms).
 #include <gflags/gflags.h>
 #include <paceline/autograd.h>
+#include <paceline/detail/split_mix.h>
 #include <paceline/image.h>
 #include <paceline/kvstore.h>
 #include <paceline/log.h>
@@ -102,10 +103,7 @@ Batch make_batch(const Images& set, std::span<const std::int64_t> examples) {
 
 // A number that depends on the seed and the step alone.
 std::uint64_t counter_random(std::uint64_t seed, std::uint64_t step) {
-  std::uint64_t z = (seed << 32) + step * 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
+  return detail::finalised((seed << 32) + step * detail::kSplitMixStep);
 }
 
 // 28,714 parameters.

@@ -1,6 +1,7 @@
 #include "faults/fault_plan.h"
 
 #include <paceline/cluster.h>
+#include <paceline/detail/split_mix.h>
 #include <paceline/error.h>
 
 #include <algorithm>
@@ -199,14 +200,6 @@ std::string trimmed(const std::string& text) {
   return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
 }
 
-// splitmix64: every bit of the input affects every bit of the result.
-std::uint64_t mixed(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 }  // namespace
 
 FaultPlan FaultPlan::parse(const std::string& text) {
@@ -274,11 +267,11 @@ bool Fault::concerns(const std::string& sender, const std::string& receiver) con
 
 double fate(std::uint64_t seed, std::size_t fault, const std::string& sender, const std::string& receiver,
             std::uint64_t packet, int draw) {
-  std::uint64_t state = mixed(seed);
-  for (const char c : sender + ">" + receiver) state = mixed(state ^ static_cast<unsigned char>(c));
-  state = mixed(state ^ mixed(fault));
-  state = mixed(state ^ packet);
-  state = mixed(state ^ static_cast<std::uint64_t>(draw));
+  std::uint64_t state = detail::split_mix(seed);
+  for (const char c : sender + ">" + receiver) state = detail::split_mix(state ^ static_cast<unsigned char>(c));
+  state = detail::split_mix(state ^ detail::split_mix(fault));
+  state = detail::split_mix(state ^ packet);
+  state = detail::split_mix(state ^ static_cast<std::uint64_t>(draw));
   return static_cast<double>(state >> 11) * 0x1p-53;
 }
 

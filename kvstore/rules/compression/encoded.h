@@ -2,6 +2,7 @@
 // Helpers of codecs: numbers at unaligned addresses, checks of sizes, sums.
 
 #include <paceline/compression.h>
+#include <paceline/detail/split_mix.h>
 #include <paceline/error.h>
 
 #include <algorithm>
@@ -65,10 +66,7 @@ inline double parse_ratio(const Options& options, double otherwise) {
 
 // Mixes two numbers into one seed with the finaliser of SplitMix64.
 inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t z = a + (b + 1) * 0x9E3779B97F4A7C15u;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
+  return detail::finalised(a + (b + 1) * detail::kSplitMixStep);
 }
 
 // Writes one bit for each element: 0 for a negative element, else 1. The highest bit of a byte belongs to the first of
