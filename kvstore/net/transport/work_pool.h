@@ -23,6 +23,8 @@ class WorkPool {
   ~WorkPool() { stop(); }
   WorkPool(const WorkPool&) = delete;
 
+  std::size_t threads() const { return threads_.size(); }
+
   // Runs all jobs that were submitted before, and ends the threads. Later jobs are dropped.
   void stop() {
     {
