@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 
 fail() { echo "fuzz.sh: $1" >&2; exit 2; }
 
-executions=100000 longest=4096 minutes='' replay='' minimise=false names=()
+executions=100000 longest='' minutes='' replay='' minimise=false names=()
 mapfile -t known < <(find tests/fuzz/corpus -mindepth 1 -maxdepth 1 -type d -printf '%f\n' | sort)
 for word; do
   case $word in
@@ -40,6 +40,7 @@ for word; do
     *) [ -d "tests/fuzz/corpus/$word" ] || fail "there is no fuzzer '$word'; known: ${known[*]}"; names+=("$word") ;;
   esac
 done
+if $minimise && [ -n "$longest" ]; then fail "--minimise keeps inputs of at most 512 bytes; leave --longest out"; fi
 if [ -n "$replay" ] && [ ${#names[@]} -ne 1 ]; then fail "--replay takes the name of one fuzzer beside the file"; fi
 [ ${#names[@]} -gt 0 ] || names=("${known[@]}")
 
@@ -50,7 +51,7 @@ echo "building ${#names[@]} fuzzers in build/fuzz"
 ninja -C build/fuzz "${names[@]/%/_fuzzer}" >build/fuzz/build.log 2>&1 ||
   { grep -A5 -m3 'error:' build/fuzz/build.log >&2 || tail -n 20 build/fuzz/build.log >&2; fail "cannot build"; }
 
-limits=(-timeout=60 -rss_limit_mb=4096 -malloc_limit_mb=1024 -max_len="$longest")
+limits=(-timeout=60 -rss_limit_mb=4096 -malloc_limit_mb=1024 -max_len="${longest:-4096}")
 if [ -n "$replay" ]; then exec "build/fuzz/bin/${names[0]}_fuzzer" "${limits[@]}" "$replay"; fi
 
 found=()

@@ -4,11 +4,11 @@
     python3 tests/interop/data_sets.py --data DATA build/cpu/bin
     python3 tests/interop/data_sets.py --data DATA --swift /tmp/swift/bin build/cpu/bin
 
-DATA holds the folders mnist, cifar10, a9a and text; a CSV of 10^6 rows is written. With --swift the
-object store is Swift of OpenStack, see object_store.py; else it is the server of the tests, which checks signatures
-too. A training must end with the same numbers from each place. It prints a row for each data set: the result, and the
-bytes that were fetched for the first epochs and for a second run, as shares of the data set. The last check asks how
-much was fetched when the first batch was there, with windows of two shards. The program ends with 1 where something does not hold.
+DATA holds the folders mnist, cifar10, a9a and text; a CSV of 10^6 rows is written. With --swift the object store is
+Swift of OpenStack, see object_store.py; else it is the server of the tests, which checks signatures too. A training
+must end with the same numbers from each place. It prints a row for each data set: the result, and the bytes that were
+fetched for the first epochs and for a second run, as shares of the data set. The last check asks how much was fetched
+when the first batch was there, with windows of two shards. The program ends with 1 where something does not hold.
 """
 
 import argparse
@@ -174,7 +174,10 @@ class Checks:
         self.expect(shards == 0, f"{one.name}: {shards} shards were fetched again")
 
     def first_batch(self, out):
-        """A slow server shows what is fetched before the first step is printed. A batch needs the shards of a window."""
+        """A slow server shows what is fetched before the first step is printed.
+
+        A batch needs the shards of a window.
+        """
         count, seen = len(list(out.glob("train-*.rec"))), threading.Event()
 
         def slow(request, reply):
