@@ -267,22 +267,38 @@ class Campaign(ProgramTest):
 
     @contextlib.contextmanager
     def held_before_its_end(self, job, pids, epochs):
-        """The workers stop in the last epoch, so that the job is there as long as strangers speak."""
-        workers = [pid for name, pid in pids.items() if name.startswith("worker")]
-        leave = threading.Event()
+        """The workers stop in the last epoch, so that the job is there as long as strangers speak. Yields a function
+        that lets the process go on whose port is attacked, and stops the other workers."""
+        workers = {pid for name, pid in pids.items() if name.startswith("worker")}
+        leave, lock, held, attacked = threading.Event(), threading.Lock(), False, None
+
+        def stop_others():
+            for pid in workers - {attacked}:
+                os.kill(pid, signal.SIGSTOP)
+            if attacked in workers:
+                os.kill(attacked, signal.SIGCONT)
+
+        def let_go_on(pid):
+            nonlocal attacked
+            with lock:
+                attacked = pid
+                if held:
+                    stop_others()
 
         def watch():
+            nonlocal held
             while not leave.wait(0.1):
                 if re.search(rf"\[worker \d\] epoch {epochs}  step", self.output(job)):
-                    for pid in workers:
-                        os.kill(pid, signal.SIGSTOP)
+                    with lock:
+                        held = True
+                        stop_others()
                     print("the job waits in its last epoch", flush=True)
                     leave.wait()
 
         watcher = threading.Thread(target=watch)
         watcher.start()
         try:
-            yield
+            yield let_go_on
         finally:
             leave.set()
             watcher.join()
@@ -300,7 +316,7 @@ def roles_streams(recorder, pids):
     return streams
 
 
-def attack(campaign, given, recorder, older, job, pids):
+def attack(campaign, given, recorder, older, job, pids, let_go_on):
     ports = [(name, port) for name, pid in pids.items() for port in sorted(ports_of(pid))]
     before = {name: memory_of(pid) for name, pid in pids.items()}
     own = roles_streams(recorder, pids)
@@ -308,6 +324,7 @@ def attack(campaign, given, recorder, older, job, pids):
     recorder.stop()
     for number, (name, port) in enumerate(ports):
         rng, begin = random.Random(given.seed * 1000 + number), time.monotonic()
+        let_go_on(pids[name])
         stranger = Stranger(port, rng, Words(rng, known))
         with stranger.held(given.connections):
             stranger.shake_hands(given.handshakes)
@@ -361,8 +378,8 @@ def main():
 
         campaign.setUp()
         job, pids = campaign.start_training(given)
-        with campaign.held_before_its_end(job, pids, given.epochs):
-            attack(campaign, given, recorder, older, job, pids)
+        with campaign.held_before_its_end(job, pids, given.epochs) as let_go_on:
+            attack(campaign, given, recorder, older, job, pids, let_go_on)
         campaign.assertEqual(campaign.weights(job), undisturbed, "other weights than undisturbed")
         for name in pids:
             lines = campaign.lines(name)
