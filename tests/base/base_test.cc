@@ -191,11 +191,16 @@ TEST(Cores, TheBudgetComesFromTheEnvironment) {
 
 // ---- exit codes
 
-TEST(ExitCode, IsTwoForWhatCanNeverWorkHere) {
+TEST(ExitCode, IsTwoForWhatCanNeverWorkHereAndElseOne) {
   EXPECT_EQ(exit_code_of(InvalidArgument("no such mode")), 2);
   EXPECT_EQ(exit_code_of(NotAvailable("no such device")), 2);
   EXPECT_EQ(exit_code_of(IoError("the disk is full")), 1);
   EXPECT_EQ(exit_code_of(Timeout("worker 1 is silent")), 1);
+  EXPECT_EQ(exit_code_of(NetworkError("worker 1 is lost")), 1);
+  EXPECT_EQ(exit_code_of(Corrupt("the file is damaged")), 1);
+  EXPECT_EQ(exit_code_of(DeviceError("the device is gone")), 1);
+  EXPECT_EQ(exit_code_of(OutOfMemory("no memory for an array")), 1);
+  EXPECT_EQ(exit_code_of(Error("something else")), 1);
   EXPECT_EQ(exit_code_of(std::bad_alloc()), 1);
 }
 
