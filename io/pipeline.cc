@@ -99,12 +99,14 @@ void Pipeline::start(std::int64_t epoch, const RangeSet& done) {
     busy_ = 0;
     sampled_ = {};
   }
-  run(Batches(left, mine.batch, mine.boundary));
+  const Batches plan(left, mine.batch, mine.boundary);
+  pieces_ = 0;
+  store_->begin(*order_, plan);
+  run(plan);
 }
 
 void Pipeline::run(Batches plan) {
   taken_ = 0;
-  store_->begin(*order_, plan);
   {
     Lock lock(mutex_);
     plan_ = std::move(plan);
@@ -135,12 +137,22 @@ void Pipeline::stop() {
     changed_.notify_all();
   }
   store_->stop();
-  for (std::thread& thread : threads_) thread.join();
-  threads_.clear();
-  maker_.reset();
+  join();
   Lock lock(mutex_);
   window_.clear();
   planned_all_ = true;
+}
+
+void Pipeline::join() {
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  maker_.reset();
+}
+
+// Was every batch of the plan handed out? Then the threads end.
+bool Pipeline::is_drained() const {
+  Lock lock(mutex_);
+  return !failure_ && planned_all_ && window_.empty();
 }
 
 // How many batches may be begun.
@@ -319,14 +331,37 @@ bool Pipeline::take_over(bool wait) {
     if (wait && is_dynamic()) store_->ended();
     return false;
   }
-  stop();
+  const bool goes_on = is_drained();
+  if (goes_on) {
+    join();
+  } else {
+    stop();
+  }
   store_->open(*order_, left, order_->spread());
   {
     Lock lock(mutex_);
     ended_.reset();
   }
-  run(order_->taken_over(left));
+  const Batches plan = order_->taken_over(left), guess = guess_after(left);
+  if (goes_on) {
+    store_->extend(*order_, plan, guess);
+  } else {
+    store_->begin(*order_, plan);
+  }
+  run(plan);
   return true;
+}
+
+// Pieces of a dynamic source come in the order of the epoch. So the next one is as far behind this one as this one is
+// behind the last, and as long, if all workers go on as they did.
+Batches Pipeline::guess_after(const RangeSet& piece) {
+  if (!is_dynamic()) return {};
+  const std::int64_t gap = pieces_ > 0 ? std::max<std::int64_t>(0, piece.ranges().front().begin - pieces_) : 0;
+  pieces_ = std::max(pieces_, piece.ranges().back().end);
+  const std::int64_t begin = std::min(size(), pieces_ + gap);
+  RangeSet next;
+  next.add({begin, std::min(size(), begin + piece.count())});
+  return order_->taken_over(next);
 }
 
 void Pipeline::commit(std::int64_t epoch, const std::vector<Range>& positions, const std::string& note) {

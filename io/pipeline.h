@@ -70,6 +70,9 @@ class ExampleStore {
   virtual std::unique_ptr<BatchMaker> maker(int thread, const std::shared_ptr<BatchMemory>& memory) = 0;
   // The batches that will be asked for, in this order; after open(). `order` lives until stop() has returned.
   virtual void begin(const EpochOrder& /*order*/, const Batches& /*plan*/) {}
+  // The next piece of the epoch, after every batch of the plan before was handed out and without stop(). Batches count
+  // from 0 again. `guess`: what may be asked for after it.
+  virtual void extend(const EpochOrder& order, const Batches& plan, const Batches& /*guess*/) { begin(order, plan); }
   // So many batches of the plan were handed out. Makers may be at work.
   virtual void passed(std::int64_t /*batches*/) {}
   // Every batch of a part was handed out.
@@ -122,6 +125,9 @@ class Pipeline {
 
   void run(Batches plan);
   void stop();
+  void join();
+  bool is_drained() const;
+  Batches guess_after(const RangeSet& piece);
   void start_thread();
   void work(int thread);
   bool plan_next(Job& job) PACELINE_REQUIRES(mutex_);
@@ -142,7 +148,8 @@ class Pipeline {
   int first_threads_ = 0, most_threads_ = 0;  // the same where the number was given
   const std::shared_ptr<BatchMemory> memory_ = std::make_shared<BatchMemory>();
   std::optional<EpochOrder> order_;
-  std::int64_t taken_ = 0;  // batches of the plan
+  std::int64_t taken_ = 0;   // batches of the plan
+  std::int64_t pieces_ = 0;  // behind the last position of the pieces of this epoch
   std::exception_ptr failure_;
   std::vector<std::thread> threads_;
   std::unique_ptr<BatchMaker> maker_;  // of next()

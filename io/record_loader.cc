@@ -44,6 +44,9 @@ class RecordLoader::Impl final : public io::ExampleStore {
   void begin(const io::EpochOrder& order, const io::Batches& plan) override {
     if (remote_) remote_->begin(remote_in_order(order, plan));
   }
+  void extend(const io::EpochOrder& order, const io::Batches& plan, const io::Batches& guess) override {
+    if (remote_) remote_->extend(remote_in_order(order, plan), remote_in_order(order, guess));
+  }
   void passed(std::int64_t batches) override {
     if (remote_) remote_->passed(batches);
   }

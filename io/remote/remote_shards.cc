@@ -27,6 +27,25 @@ RemoteShards::RemoteShards(const Manifest& manifest, std::string name, OnDamage 
 
 void RemoteShards::begin(Walk walk) {
   end();
+  start_over(std::move(walk), {});
+  for (std::size_t i = 0; i < kFetchers; ++i)
+    threads_.push_back(detail::start_thread("fetching shards", [this] { work(); }));
+}
+
+void RemoteShards::extend(Walk walk, Walk guess) {
+  stop_walking();
+  const bool goes_on = [this] {
+    Lock lock(mutex_);
+    // Shards of batches that are done are there.
+    return !ended_ && !failed_ && next_ == order_.size() && fetching_ == 0;
+  }();
+  if (!goes_on) return begin(std::move(walk));
+  if (guess && threads_.size() == kFetchers)
+    threads_.push_back(detail::start_thread("fetching shards", [this] { work_on_guesses(); }));
+  start_over(std::move(walk), std::move(guess));
+}
+
+void RemoteShards::start_over(Walk walk, Walk guess) {
   {
     Lock lock(mutex_);
     entries_.clear();
@@ -36,12 +55,22 @@ void RemoteShards::begin(Walk walk) {
     taking_.reset();
     here_.clear();
     passed_ = 0;
-    walked_ = full_ = ended_ = false;
+    walked_ = ended_ = false;
+    walking_ = true;
     failed_ = nullptr;
+    guesses_.clear();
+    try_again();
   }
-  threads_.push_back(detail::start_thread("the order of shards", [this, walk = std::move(walk)] { this->walk(walk); }));
-  for (std::size_t i = 0; i < kFetchers; ++i)
-    threads_.push_back(detail::start_thread("fetching shards", [this] { work(); }));
+  walker_ = detail::start_thread("the order of shards",
+                                 [this, walk = std::move(walk), guess = std::move(guess)] { this->walk(walk, guess); });
+}
+
+void RemoteShards::stop_walking() {
+  {
+    Lock lock(mutex_);
+    walking_ = false;
+  }
+  if (walker_.joinable()) walker_.join();
 }
 
 void RemoteShards::end() {
@@ -50,8 +79,11 @@ void RemoteShards::end() {
     ended_ = true;
   }
   changed_.notify_all();
+  stop_walking();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
+  Lock lock(mutex_);
+  guess_.clear();
 }
 
 std::shared_ptr<const RecordFile> RemoteShards::file(std::size_t shard) {
@@ -113,13 +145,13 @@ std::vector<std::string> RemoteShards::open() const {
   return urls;
 }
 
-void RemoteShards::walk(const Walk& walk) {
+void RemoteShards::walk(const Walk& walk, const Walk& guess) {
   name_thread("shard order");
   std::vector<std::size_t> shards;
   try {
     for (std::int64_t batch = 0; walk(shards); ++batch) {
       Lock lock(mutex_);
-      if (ended_) return;
+      if (!walking_) return;
       for (const std::size_t shard : shards) {
         Entry& entry = entries_[shard];
         if (std::exchange(entry.last_batch, batch) >= 0) continue;
@@ -135,10 +167,38 @@ void RemoteShards::walk(const Walk& walk) {
     changed_.notify_all();
     return;
   }
+  {
+    Lock lock(mutex_);
+    walked_ = true;
+    if (!guess_.empty())
+      guess_holds_ = std::ranges::any_of(guess_, [this](std::size_t shard) PACELINE_NO_THREAD_SAFETY_ANALYSIS {
+        return entries_[shard].first_batch >= 0;
+      });
+    guess_.clear();
+    close_passed();
+    try_again();
+  }
+  if (guess) walk_on(guess);
+}
+
+// Finds the shards of the guess that this piece does not need.
+void RemoteShards::walk_on(const Walk& guess) {
+  std::vector<std::size_t> shards, found;
+  try {
+    while (found.size() < kAhead && guess(shards)) {
+      Lock lock(mutex_);
+      if (!walking_) return;
+      for (const std::size_t shard : shards)
+        if (found.size() < kAhead && entries_[shard].first_batch < 0 && std::ranges::count(found, shard) == 0)
+          found.push_back(shard);
+    }
+  } catch (...) {
+    return;  // a piece that has these batches will fail
+  }
   Lock lock(mutex_);
-  walked_ = true;
-  close_passed();
-  try_again();
+  guess_ = found;
+  if (guess_holds_) guesses_ = std::move(found);
+  changed_.notify_all();
 }
 
 // A batch that asks for a shard needs those before it, too, or others need them that are made at the same time.
@@ -156,8 +216,45 @@ void RemoteShards::work() {
       if (ended_) return;
       shard = order_[next_++];
       taking_ = shard;
+      ++fetching_;
     }
     fetch_with_patience(shard);
+  }
+}
+
+// Shards of batches come first.
+bool RemoteShards::may_fetch_guesses() const { return !guesses_.empty() && next_ == order_.size() && fetching_ == 0; }
+
+void RemoteShards::work_on_guesses() {
+  name_thread("fetch ahead");
+  const detail::Tick tick = [this] {
+    Lock lock(mutex_);
+    if (ended_ || give_way_) throw Error("the shard may not be needed");
+  };
+  for (;;) {
+    std::vector<std::size_t> shards;
+    {
+      Lock lock(mutex_);
+      changed_.wait(mutex_, [&]() PACELINE_NO_THREAD_SAFETY_ANALYSIS { return ended_ || may_fetch_guesses(); });
+      if (ended_) return;
+      shards.swap(guesses_);
+      guessing_ = true;
+      give_way_ = false;
+    }
+    std::vector<CachedShard> held;  // so that the second does not take the first one's room
+    try {
+      for (const std::size_t shard : shards) {
+        tick();
+        held.push_back(open_in_cache(
+            cache_, manifest_, name_, manifest_.shards[shard], OnDamage::kFail, [] {}, tick));
+        if (!held.back().held) break;
+      }
+    } catch (...) {  // NOLINT(bugprone-empty-catch): a batch that needs the shard gets its own error
+    }
+    held.clear();
+    Lock lock(mutex_);
+    guessing_ = false;
+    try_again();
   }
 }
 
@@ -185,11 +282,13 @@ void RemoteShards::fetch_with_patience(std::size_t shard) {
       if (error || fetched.held) return settle(shard, std::move(fetched), error);
       if (taking_ == shard && entries_[shard].turn >= asked_) {  // it is only read ahead
         --next_;
+        --fetching_;
         full_ = true;
         return let_others_take_room(shard);
       }
       if (walked_) needed = bytes_needed_with(shard);
-      waits_for_own = retries != retries_ || room_will_come(shard);
+      give_way_ = guessing_;
+      waits_for_own = retries != retries_ || guessing_ || room_will_come(shard);
       ended = ended_;
     }
     const auto now = std::chrono::steady_clock::now();
@@ -216,6 +315,7 @@ void RemoteShards::settle(std::size_t shard, CachedShard fetched, std::exception
   entry.error = std::move(error);
   entry.cached = std::move(fetched);
   if (!entry.error) here_.insert(shard);
+  --fetching_;
   let_others_take_room(shard);
   try_again();
 }

@@ -2,6 +2,9 @@
 // Reading ahead: the shards of a data set on another host, fetched in the order in which an epoch needs them. They get
 // their room in the cache in this order, whichever thread asks first. So the order and the size of the cache decide
 // whether an epoch ends: each batch must find room for the shards that are in use then.
+//
+// Where an epoch comes in pieces, nobody knows the next piece. A guess at its shards is fetched when those of this
+// piece are there, as long as guesses come true. It is put into the cache and let go. No batch waits for its room.
 
 #include <paceline/manifest.h>
 #include <paceline/mutex.h>
@@ -33,8 +36,12 @@ class RemoteShards {
                std::chrono::nanoseconds patience = std::chrono::minutes(5));
   ~RemoteShards() { end(); }
 
-  // Forgets the epoch before, and fetches ahead on threads of its own. One thread calls begin() and end().
+  // Forgets the epoch before, and fetches ahead on threads of its own. One thread calls begin(), extend() and end().
   void begin(Walk walk);
+  // The next piece of an epoch, after the last batch of `walk` before is done. Batches count from 0 again. `guess`
+  // gives shards of the piece after this one, as `walk` does; it may be wrong. What is fetched on the guess before goes
+  // on.
+  void extend(Walk walk, Walk guess = {});
   // From now on, file() throws for every shard that is not open. Returns when nothing is fetched any more.
   void end();
   // Returns the file of a shard that `walk` gives, and blocks until it is open. Throws IoError, Corrupt, what `walk`
@@ -57,12 +64,17 @@ class RemoteShards {
     std::exception_ptr error;
   };
 
-  void walk(const Walk& walk);
+  void start_over(Walk walk, Walk guess);
+  void stop_walking();
+  void walk(const Walk& walk, const Walk& guess);
+  void walk_on(const Walk& guess);
   void work();
+  void work_on_guesses();
   CachedShard fetch(std::size_t shard);
   void fetch_with_patience(std::size_t shard);
   void settle(std::size_t shard, CachedShard fetched, std::exception_ptr error) PACELINE_REQUIRES(mutex_);
   bool may_fetch() const PACELINE_REQUIRES(mutex_);
+  bool may_fetch_guesses() const PACELINE_REQUIRES(mutex_);
   void let_others_take_room(std::size_t shard) PACELINE_REQUIRES(mutex_);
   std::uint64_t bytes_needed_with(std::size_t shard) const PACELINE_REQUIRES(mutex_);
   bool room_will_come(std::size_t shard) const PACELINE_REQUIRES(mutex_);
@@ -76,6 +88,7 @@ class RemoteShards {
   const std::chrono::nanoseconds patience_;
   ShardCache cache_{detail::CacheSettings::from_environment()};
   std::vector<std::thread> threads_;
+  std::thread walker_;
 
   mutable Mutex mutex_;
   CondVar changed_;
@@ -84,13 +97,21 @@ class RemoteShards {
   std::size_t next_ PACELINE_GUARDED_BY(mutex_) = 0;            // of order_, to be fetched
   std::size_t asked_ PACELINE_GUARDED_BY(mutex_) = 0;           // behind the last of order_ that file() was called for
   std::optional<std::size_t> taking_ PACELINE_GUARDED_BY(mutex_);  // a shard that has no room yet; the next ones wait
+  std::size_t fetching_ PACELINE_GUARDED_BY(mutex_) = 0;           // shards of order_
   std::set<std::size_t> here_ PACELINE_GUARDED_BY(mutex_);         // that are open
   std::int64_t passed_ PACELINE_GUARDED_BY(mutex_) = 0;
+  bool walking_ PACELINE_GUARDED_BY(mutex_) = false;       // the walk may go on
   bool walked_ PACELINE_GUARDED_BY(mutex_) = false;        // every last_batch is final
   bool full_ PACELINE_GUARDED_BY(mutex_) = false;          // reading ahead waits for room
   std::uint64_t retries_ PACELINE_GUARDED_BY(mutex_) = 0;  // calls of try_again()
   bool ended_ PACELINE_GUARDED_BY(mutex_) = true;
   std::exception_ptr failed_ PACELINE_GUARDED_BY(mutex_);  // what the walk threw
+
+  std::vector<std::size_t> guess_ PACELINE_GUARDED_BY(mutex_);    // shards of the piece after this one
+  std::vector<std::size_t> guesses_ PACELINE_GUARDED_BY(mutex_);  // to be fetched
+  bool guess_holds_ PACELINE_GUARDED_BY(mutex_) = true;           // the last one came true
+  bool guessing_ PACELINE_GUARDED_BY(mutex_) = false;             // guesses are fetched
+  bool give_way_ PACELINE_GUARDED_BY(mutex_) = false;             // and shall not be any more
 };
 
 }  // namespace paceline::io

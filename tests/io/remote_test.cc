@@ -24,6 +24,7 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -97,6 +98,71 @@ RecordLoaderOptions in_order(std::int64_t batch = 5) {
   options.decode_threads = 2;
   options.prefetch = 2;
   return options;
+}
+
+// Gives pieces of the epoch in its order. `lengths`: of the pieces, again and again. A negative one is skipped.
+class Pieces final : public Source {
+ public:
+  explicit Pieces(std::vector<std::int64_t> lengths) : lengths_(std::move(lengths)) {}
+  bool is_dynamic() const override { return true; }
+  Part part(std::int64_t) override { return {0, 0}; }
+  void begin(std::int64_t, const EpochPlan& plan) override {
+    at_ = 0;
+    end_ = plan.all.ranges().back().end;
+  }
+  void commit(std::int64_t, const std::vector<Range>&, const std::string&) override {}
+  RangeSet take_over(std::int64_t, std::int64_t, bool) override {
+    RangeSet piece;
+    while (piece.empty() && at_ < end_) {
+      const std::int64_t length = lengths_[next_++ % lengths_.size()];
+      const std::int64_t begin = std::exchange(at_, std::min(end_, at_ + std::abs(length)));
+      if (length > 0) piece.add({begin, at_});
+    }
+    return piece;
+  }
+
+ private:
+  const std::vector<std::int64_t> lengths_;
+  std::size_t next_ = 0;
+  std::int64_t at_ = 0, end_ = 0;
+};
+
+RecordLoaderOptions in_pieces(std::vector<std::int64_t> lengths, std::int64_t batch = 5) {
+  RecordLoaderOptions options = in_order(batch);
+  options.source = std::make_shared<Pieces>(std::move(lengths));
+  return options;
+}
+
+std::vector<std::int64_t> positions_of_batch(RecordLoader& loader) {
+  std::vector<std::int64_t> positions;
+  Batch batch;
+  if (!loader.next(batch)) return positions;
+  for (const Range& range : batch.positions)
+    for (std::int64_t position = range.begin; position < range.end; ++position) positions.push_back(position);
+  return positions;
+}
+
+std::vector<std::int64_t> positions_of(RecordLoader& loader) {
+  std::vector<std::int64_t> positions;
+  do {
+    for (auto batch = positions_of_batch(loader); !batch.empty(); batch = positions_of_batch(loader))
+      positions.insert(positions.end(), batch.begin(), batch.end());
+  } while (loader.take_over());
+  return positions;
+}
+
+std::vector<std::int64_t> all_positions() {
+  std::vector<std::int64_t> all(kRecords);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+// Gives these shards to one batch.
+io::RemoteShards::Walk one_batch(std::vector<std::size_t> shards) {
+  return [shards = std::move(shards), done = false](std::vector<std::size_t>& needed) mutable {
+    needed = shards;
+    return !std::exchange(done, true);
+  };
 }
 
 // Does not answer some requests before release(), or its end.
@@ -589,6 +655,116 @@ TEST_F(Remote, AShardWaitsForOneThatIsFetchedAndWillTakeLessRoom) {
   wait_until_without_room(manifest, 1);
   stalling.release();
   EXPECT_NO_THROW(second.get());
+}
+
+TEST_F(Remote, TheNextPieceIsFetchedBeforeThisOneEndsAndItsFetchGoesOn) {
+  StallingServer stalling(folder_ / "",
+                          [](const WebRequest& request) { return request.path.ends_with("1-of-00006.rec"); });
+  WebServer& server = stalling.server();
+  RecordLoader loader(server.url("set.manifest"), in_pieces({5}));  // half a shard
+  loader.start(0);
+  EXPECT_TRUE(positions_of_batch(loader).empty());
+  std::vector<std::int64_t> found;
+  for (int piece = 0; piece < 2; ++piece) {
+    ASSERT_TRUE(loader.take_over());
+    if (piece == 1) wait_until([&] { return server.requests("1-of-00006.rec") > 0; });
+    for (const auto position : positions_of_batch(loader)) found.push_back(position);
+    EXPECT_TRUE(positions_of_batch(loader).empty());
+  }
+  EXPECT_EQ(found.size(), std::size_t{10});
+  ASSERT_TRUE(loader.take_over());
+  stalling.release();
+  for (const auto position : positions_of(loader)) found.push_back(position);
+  EXPECT_EQ(found, all_positions());
+  for (int shard = 0; shard < kShards; ++shard)
+    EXPECT_EQ(server.requests(str(shard, "-of-00006.rec")), 1) << "shard " << shard;
+}
+
+TEST_F(Remote, PiecesOfAnyLengthDeliverEachRecordOnce) {
+  WebServer server(folder_ / "");
+  for (const std::uint64_t room : {room_of_two_shards(), std::uint64_t{1} << 30}) {
+    setenv("PACELINE_CACHE_SIZE", std::to_string(room).c_str(), 1);
+    for (const std::vector<std::int64_t>& lengths : std::vector<std::vector<std::int64_t>>{{1}, {7, 3}, {10}, {25}}) {
+      RecordLoaderOptions options = in_pieces(lengths);
+      options.shuffle = 3;
+      options.window = 1;
+      RecordLoader loader(server.url("set.manifest"), options);
+      for (int epoch = 0; epoch < 2; ++epoch) {
+        loader.start(epoch);
+        EXPECT_EQ(positions_of(loader), all_positions()) << room << ": " << lengths[0];
+      }
+    }
+  }
+}
+
+// As where the other pieces are done on other hosts.
+TEST_F(Remote, GuessesEndWhereTheyAreWrongAndNeverFail) {
+  WebServer server(folder_ / "", [&](const WebRequest& request, WebReply& reply) {
+    if (request.path.ends_with("1-of-00006.rec")) reply = {404, "", "no such file"};
+  });
+  // The second shard is guessed, and the third one comes. Behind the fourth, the sixth is likely.
+  RecordLoader loader(server.url("set.manifest"), in_pieces({10, -10, 10, -10, 10, -10}));
+  loader.start(0);
+  EXPECT_TRUE(positions_of_batch(loader).empty());
+  std::vector<std::int64_t> found;
+  for (int piece = 0; loader.take_over(); ++piece) {
+    if (piece == 0) wait_until([&] { return server.requests("1-of-00006.rec") > 0; });
+    for (int batch = 0; batch < 2; ++batch)
+      for (const auto position : positions_of_batch(loader)) found.push_back(position);
+    EXPECT_TRUE(positions_of_batch(loader).empty());
+  }
+  EXPECT_EQ(found.size(), std::size_t{30});
+  EXPECT_EQ(server.requests("1-of-00006.rec"), 1);
+  for (const int shard : {3, 5}) EXPECT_EQ(server.requests(str(shard, "-of-00006.rec")), 0) << "shard " << shard;
+}
+
+TEST_F(Remote, AGuessGivesWayToAShardThatABatchNeeds) {
+  setenv("PACELINE_CACHE_SIZE", std::to_string(room_of_two_shards()).c_str(), 1);
+  StallingServer stalling(folder_ / "",
+                          [](const WebRequest& request) { return request.path.ends_with("1-of-00006.rec"); });
+  const Manifest manifest = Manifest::load(stalling.server().url("set.manifest"));
+  io::RemoteShards shards(manifest, "set", OnDamage::kFail, std::chrono::nanoseconds(0));
+  shards.begin([](std::vector<std::size_t>&) { return false; });
+  shards.extend(one_batch({0}), one_batch({0, 1}));
+  EXPECT_NO_THROW(shards.file(0));
+  wait_until([&] { return stalling.server().requests("1-of-00006.rec") > 0; });
+  shards.passed(1);
+  shards.extend(one_batch({2, 3}));
+  EXPECT_NO_THROW(shards.file(2));
+  EXPECT_NO_THROW(shards.file(3));
+}
+
+TEST_F(Remote, AGuessTakesNoRoomOfShardsInUseNorOfTheGuessBefore) {
+  setenv("PACELINE_CACHE_SIZE", std::to_string(room_of_two_shards()).c_str(), 1);
+  WebServer server(folder_ / "");
+  const Manifest manifest = Manifest::load(server.url("set.manifest"));
+  io::RemoteShards shards(manifest, "set", OnDamage::kFail);
+  shards.begin(one_batch({0}));
+  EXPECT_NO_THROW(shards.file(0));
+  shards.passed(1);
+  shards.extend(one_batch({0}), one_batch({1, 2}));
+  EXPECT_NO_THROW(shards.file(0));
+  wait_until([&] { return fs::exists(in_cache(manifest, 1, "")); });
+  const std::string lock = in_cache(manifest, 2, ".lock");
+  wait_until([&] { return fs::exists(lock) && io::FileLock::attempt(lock, io::FileLock::kShared); });
+  EXPECT_EQ(shards.open(), std::vector<std::string>{shards.file(0)->path()});
+  shards.passed(1);
+  shards.extend(one_batch({1}));
+  EXPECT_NO_THROW(shards.file(1));
+  EXPECT_EQ(server.requests(".rec"), 2);
+}
+
+TEST_F(Remote, APieceCanBeginWhileTheOneBeforeIsFetched) {
+  StallingServer stalling(folder_ / "",
+                          [](const WebRequest& request) { return request.path.ends_with("1-of-00006.rec"); });
+  RecordLoader loader(stalling.server().url("set.manifest"), in_pieces({20}));
+  loader.start(0);
+  ASSERT_TRUE(loader.take_over());
+  EXPECT_EQ(positions_of_batch(loader), (std::vector<std::int64_t>{0, 1, 2, 3, 4}));
+  wait_until([&] { return stalling.server().requests("1-of-00006.rec") > 0; });
+  ASSERT_TRUE(loader.take_over());  // the other batches are left out
+  stalling.release();
+  EXPECT_EQ(positions_of_batch(loader), (std::vector<std::int64_t>{20, 21, 22, 23, 24}));
 }
 
 // As in a mixture of two data sets.
