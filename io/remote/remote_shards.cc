@@ -249,7 +249,7 @@ void RemoteShards::work_on_guesses() {
             cache_, manifest_, name_, manifest_.shards[shard], OnDamage::kFail, [] {}, tick));
         if (!held.back().held) break;
       }
-    } catch (...) {  // NOLINT(bugprone-empty-catch): a batch that needs the shard gets its own error
+    } catch (...) {  // a batch that needs the shard gets its own error
     }
     held.clear();
     Lock lock(mutex_);
