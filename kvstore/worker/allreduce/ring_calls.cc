@@ -207,7 +207,12 @@ void RingPeer::run(const std::shared_ptr<RingCall>& call) {
 }
 
 void RingPeer::finish(const std::shared_ptr<RingCall>& call) {
-  if (--call->left > 0) return;
+  --call->left;
+  end_if_done(call);
+}
+
+void RingPeer::end_if_done(const std::shared_ptr<RingCall>& call) {
+  if (call->left > 0 || call->unacked > 0) return;
   waited_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - call->since).count();
   call->end(nullptr);
 }
@@ -229,11 +234,11 @@ void RingPeer::send(const std::shared_ptr<RingCall>& call, const std::vector<int
     message.body.set_rate_call(rate_calls_);
     message.body.set_rate(rate_);
     ++call->unacked;
-    unacked_.insert(call->round);
+    unacked_.emplace(call->round, call);
     submit(owner, message_of(MessageKind::kRingPush, message.body, message.payload.finish()), call->priority,
            [this, call, generation = generation_](const std::optional<Message>& answer) {
              wire::RingTaken taken;
-             if (answer && taken.ParseFromString(answer->body)) acked(generation, call, call->round, taken.stale());
+             if (answer && taken.ParseFromString(answer->body)) acked(generation, call, taken.stale());
            });
   };
   for (const int number : pieces) {
@@ -260,12 +265,14 @@ void RingPeer::send(const std::shared_ptr<RingCall>& call, const std::vector<int
   if (call->unacked == 0) call->sent.reset();
 }
 
-void RingPeer::acked(std::uint64_t generation, const std::shared_ptr<RingCall>& call, std::uint64_t round, bool stale) {
+void RingPeer::acked(std::uint64_t generation, const std::shared_ptr<RingCall>& call, bool stale) {
   if (generation != generation_) return;
   behind_ = behind_ || stale;
   if (stale) return;
-  unacked_.erase(unacked_.find(round));
-  if (--call->unacked == 0) call->sent.reset();
+  if (--call->unacked > 0) return;
+  unacked_.erase({call->round, call});
+  call->sent.reset();
+  end_if_done(call);
   update_over();
 }
 

@@ -90,7 +90,8 @@ struct RingKey {
   std::size_t place = 0;
 };
 
-// One call of push, pull or push_pull. It ends when its gradients are applied and its outputs are written.
+// One call of push, pull or push_pull. It ends when its gradients are applied, its outputs are written, and no message
+// still reads its gradients.
 struct RingCall {
   struct Item {
     RingKey* key;
@@ -311,8 +312,9 @@ class RingPeer {
   void after_job();
   void run(const std::shared_ptr<RingCall>& call);
   void finish(const std::shared_ptr<RingCall>& call);
+  void end_if_done(const std::shared_ptr<RingCall>& call);
   void send(const std::shared_ptr<RingCall>& call, const std::vector<int>& pieces);
-  void acked(std::uint64_t generation, const std::shared_ptr<RingCall>& call, std::uint64_t round, bool stale);
+  void acked(std::uint64_t generation, const std::shared_ptr<RingCall>& call, bool stale);
   void give(int number, std::uint64_t round, int from, Given given);
   void try_close(int number);
   bool may_be_idle(int rank) const;
@@ -411,7 +413,7 @@ class RingPeer {
   std::uint64_t told_ = 0, told_passed_ = 0, partial_ = 0, asked_ = 0;
   bool idle_ = false, told_idle_ = false;
   std::uint64_t tells_ = 0;
-  std::multiset<std::uint64_t> unacked_;         // rounds of pushes that are not answered
+  std::set<std::pair<std::uint64_t, std::shared_ptr<RingCall>>> unacked_;  // rounds and calls with unanswered pushes
   std::multiset<std::uint64_t> sums_under_way_;  // rounds of sums of its host that are not answered
   std::uint64_t settled_ = 0, settling_ = 0;
   int settle_left_ = 0;
