@@ -14,7 +14,8 @@ class FileLock {
   enum Kind { kShared, kAlone };
   // Creates the file where it is missing. None: somebody has the lock. Throws IoError.
   static std::optional<FileLock> attempt(const std::string& path, Kind kind);
-  // Makes a lock of kAlone one of kShared. False: somebody took it in between, and this one is gone. Throws IoError.
+  // Makes a lock of kAlone one of kShared. The system lets go of the one before it takes the other. False: somebody
+  // took it in between, and this one is gone. Throws IoError.
   bool share();
 
  private:

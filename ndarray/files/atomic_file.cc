@@ -2,16 +2,18 @@
 #include <paceline/detail/atomic_file.h>
 #include <paceline/detail/descriptor.h>
 #include <paceline/detail/host_name.h>
+#include <paceline/detail/lock.h>
 #include <paceline/detail/remote.h>
 #include <paceline/error.h>
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -19,41 +21,36 @@ namespace paceline::detail {
 namespace {
 
 constexpr std::size_t kBuffer = std::size_t{64} << 10;
+constexpr int kTries = 10;         // so many new temporary files may lose their name at once
+constexpr unsigned kCleaned = 16;  // at least so many numbers are looked at for files that were left
+constexpr mode_t kOwn = 0600;      // remove_left() opens a file for both, as locks of NFS need it
 
 std::string folder_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   return slash == std::string::npos ? "." : path.substr(0, slash + 1);
 }
 
-// The temporary files of a path on this host, in the order in which they are tried.
-std::string temporary_of(const std::string& path, unsigned number) {
+// What the temporary files of a path begin with, whose locks this host knows. Hosts may have equal names, so the name
+// of the boot counts too, where the system has one. Containers of a host differ by their own names.
+std::string temporary_names(const std::string& path) {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
   char suffix[32];
-  std::snprintf(suffix, sizeof suffix, ".tmp%08x_%u", crc32c(host_name()), number);
+  std::snprintf(suffix, sizeof suffix, ".tmp%08x_", crc32c(host_name() + '\n' + boot));
   return path + suffix;
-}
-
-bool is_still(const std::string& path, int file) {
-  struct stat there = {}, here = {};
-  return ::lstat(path.c_str(), &there) == 0 && ::fstat(file, &here) == 0 && there.st_ino == here.st_ino &&
-         there.st_dev == here.st_dev;
-}
-
-bool lock(int file) {
-  while (::flock(file, LOCK_EX | LOCK_NB) != 0)
-    if (errno != EINTR) return false;
-  return true;
 }
 
 // Locks a new temporary file. False: another process took it for one that was left, and removes it. A file system may
 // have no locks; there remove_left() removes nothing.
 bool take(const std::string& temporary, int file) {
-  return lock(file) ? is_still(temporary, file) : errno != EWOULDBLOCK;
+  return try_lock(file, LOCK_EX) ? is_still(temporary, file) : errno != EWOULDBLOCK;
 }
 
-// Removes a temporary file that a killed process left: it is there, and nobody has locked it.
+// Removes a temporary file that a killed process left: it is there, and nobody has locked it. That of another user
+// stays, as a rule: it cannot be opened.
 bool remove_left(const std::string& temporary) {
   const Descriptor file(::open(temporary.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  return file.number() >= 0 && lock(file.number()) && is_still(temporary, file.number()) &&
+  return file.number() >= 0 && try_lock(file.number(), LOCK_EX) && is_still(temporary, file.number()) &&
          ::unlink(temporary.c_str()) == 0;
 }
 
@@ -68,25 +65,35 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   struct stat old {};
   const bool exists = ::stat(path_.c_str(), &old) == 0;
   if (exists && !S_ISREG(old.st_mode)) throw IoError("cannot write " + path_ + ": it is not a regular file");
+  const std::string names = temporary_names(path_);
   unsigned number = 0;
-  while (file_ < 0) {
-    temporary_ = temporary_of(path_, number);
-    Descriptor file(
-        ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, exists ? old.st_mode & 0777 : 0666));
-    if (file.number() < 0 && errno != EEXIST) fail("create");
-    if (file.number() >= 0 && take(temporary_, file.number()))
+  for (int lost = 0; file_ < 0;) {
+    temporary_ = str(names, number);
+    Descriptor file(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                           exists ? (old.st_mode & 0777) | kOwn : 0666));
+    if (file.number() >= 0 && take(temporary_, file.number())) {
       file_ = file.release();
-    else if (file.number() < 0 && !remove_left(temporary_))
+    } else if (file.number() >= 0) {
+      if (++lost == kTries)
+        throw IoError(str("cannot create ", temporary_, " to replace ", path_, ": ", kTries,
+                          " new files lost their name at once; other processes take them, or the inode numbers of the "
+                          "file system are not steady"));
+    } else if (errno != EEXIST) {
+      fail("create");
+    } else if (!remove_left(temporary_)) {
       ++number;
+    }
   }
-  while (remove_left(temporary_of(path_, ++number))) {
-  }
-  if (exists) ::fchmod(file_, old.st_mode & 0777);  // open() heeds the umask
+  for (unsigned other = number + 1; other < std::max(kCleaned, number + 2); ++other) remove_left(str(names, other));
+  struct stat created {};
+  if (::fstat(file_, &created) != 0) created.st_mode = 0666;
+  mode_ = (exists ? old.st_mode : created.st_mode) & 0777;
+  if ((created.st_mode & kOwn) != kOwn) ::fchmod(file_, (created.st_mode & 0777) | kOwn);  // open() heeds the umask
 }
 
 // The lock is held until the temporary file has lost its name: somebody else may have the name then.
 AtomicFile::~AtomicFile() {
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  if (!temporary_.empty() && is_still(temporary_, file_)) ::unlink(temporary_.c_str());
   if (file_ >= 0) ::close(file_);
 }
 
@@ -132,6 +139,11 @@ void AtomicFile::commit() {
     return upload(file_, static_cast<std::uint64_t>(end), path_);
   }
   if (::fsync(file_) != 0) fail("write");
+  // Where the processes do not see each other's locks, the name may be that of somebody else's file by now.
+  if (!is_still(temporary_, file_))
+    throw IoError(
+        str("cannot rename ", temporary_, " to replace ", path_, ": another process took the temporary file"));
+  ::fchmod(file_, mode_);  // not before fsync(), which may take long: a file that is left needs kOwn
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename");
   temporary_.clear();
   ::close(std::exchange(file_, -1));

@@ -279,8 +279,9 @@ bool detail::begins_safetensors(const FileStart& start) {
 
 std::vector<std::pair<std::string, std::string>> detail::safetensors_metadata(const std::string& path,
                                                                               FileStart start) {
-  const std::uint64_t end = sizeof(std::uint64_t) + length_in(start.bytes);
-  if (begins_safetensors(start) && start.bytes.size() < end)
+  const std::uint64_t length = length_in(start.bytes), end = sizeof length + length;
+  // Longer ones are refused by their length alone.
+  if (length <= std::min(start.size.value_or(kLongestHeader), kLongestHeader) && start.bytes.size() < end)
     if (auto more = read_start(path, end)) start = std::move(*more);
   FileReader file(path, std::move(start));
   return read_header(file).metadata;

@@ -1,4 +1,7 @@
+#include <paceline/crc32c.h>
+#include <paceline/detail/array_file.h>
 #include <paceline/detail/atomic_file.h>
+#include <paceline/detail/host_name.h>
 #include <paceline/ndarray.h>
 
 #include <gmock/gmock.h>
@@ -10,21 +13,38 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <sstream>
 #include <thread>
+
+namespace {
+
+// Temporary files have other inode numbers by their names than by their descriptors.
+std::atomic<bool> unsteady = false;
+
+}  // namespace
+
+// In the place of the C library's, in this program.
+extern "C" int stat(const char* path, struct stat* status) noexcept {
+  const int result = fstatat(AT_FDCWD, path, status, 0);
+  if (result == 0 && unsteady && std::strstr(path, ".tmp")) ++status->st_ino;
+  return result;
+}
 
 namespace paceline {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 class FilesTest : public ::testing::Test {
@@ -38,6 +58,14 @@ class FilesTest : public ::testing::Test {
   std::string path(const std::string& name = "file") const { return folder_ + "/" + name; }
   std::size_t files() const {
     return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
+  }
+
+  std::vector<std::string> temporary_files() const {
+    std::vector<std::string> paths;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_))
+      if (entry.path().filename().string().starts_with("file.tmp")) paths.push_back(entry.path().string());
+    std::ranges::sort(paths);
+    return paths;
   }
 
   std::string write(const std::string& bytes) const {
@@ -316,6 +344,39 @@ TEST_F(FilesTest, SafetensorsKeepTheRules) {
 }
 
 // Every bit of a small file, each flipped alone: none of them loads.
+// Also where its first bytes alone are known.
+TEST_F(FilesTest, TheMetadataOfADamagedHeaderThrowWhatLoadingThrows) {
+  const std::string name(300 << 10, 'n');
+  save_safetensors(path(), {{name, NDArray::zeros({2})}}, {{"epoch", "3"}});
+  const std::string good = read(path());
+  const auto expect_same = [&](const std::string& bytes) {
+    write(bytes);
+    const std::string expected = failure_of([&] { load_safetensors(path()); });
+    for (const std::size_t known : {detail::kFormatBytes, std::size_t{256} << 10}) {
+      for (const bool with_size : {true, false}) {
+        auto start = detail::read_start(path(), known).value();
+        if (!with_size) start.size.reset();
+        EXPECT_EQ(failure_of([&] { detail::safetensors_metadata(path(), start); }), expected) << known;
+      }
+    }
+    return expected;
+  };
+  EXPECT_EQ(expect_same(good), "nothing was thrown");
+  const auto with = [&](std::size_t at, char byte) {
+    std::string bytes = good;
+    bytes[at] = byte;
+    return bytes;
+  };
+  EXPECT_THAT(expect_same(with(8, 'x')), HasSubstr("the header does not begin with '{'"));
+  EXPECT_THAT(expect_same(with(9, 'x')), HasSubstr("the header is not JSON"));
+  EXPECT_THAT(expect_same(with(8 + (280 << 10), 'x')), HasSubstr("the header is damaged"));
+  EXPECT_THAT(expect_same(with(7, '\1')), HasSubstr("are allowed"));
+  EXPECT_THAT(expect_same(with(3, '\1')), HasSubstr("longer than what is left"));
+  EXPECT_THAT(expect_same(good.substr(0, 290 << 10)), HasSubstr("longer than what is left"));
+  EXPECT_THAT(expect_same("12345"), HasSubstr("the file ends here"));
+  EXPECT_THAT(expect_same(""), HasSubstr("the file ends here"));
+}
+
 TEST_F(FilesTest, NoFlippedBitOfSafetensorsLoads) {
   save_safetensors(path(), {{"a", NDArray::from<float>({1, 2, 3}, {3})}, {"b", NDArray::full({2}, 1, DType::kBool)}},
                    {{"epoch", "3"}});
@@ -411,6 +472,100 @@ TEST_F(FilesTest, WhatAKilledProcessLeftGoesWithTheNextFile) {
     EXPECT_EQ(read(path()), next);
     EXPECT_EQ(files(), 1u);
   }
+}
+
+// Numbers that are missing, or in use, do not hide the left files behind them.
+TEST_F(FilesTest, WhatWasLeftBehindAGapGoesToo) {
+  write("old");
+  const detail::AtomicFile first(path());
+  const std::string name = temporary_files().at(0);
+  const std::string names = name.substr(0, name.size() - 1);  // without the number
+  ASSERT_EQ(name, names + "0");
+  auto second = std::make_unique<detail::AtomicFile>(path());
+  EXPECT_EQ(temporary_files().back(), names + "1");
+  for (const char* left : {"3", "7", "15"}) std::ofstream(names + left) << "half";
+  std::ofstream(path("file.tmp123_0")) << "of an older version";
+  detail::AtomicFile::write_text(path(), "new");
+  EXPECT_THAT(temporary_files(), ::testing::UnorderedElementsAre(names + "0", names + "1", path("file.tmp123_0")));
+  second.reset();
+  std::ofstream(names + "2") << "half";
+  detail::AtomicFile::write_text(path(), "newer");
+  EXPECT_THAT(temporary_files(), ::testing::UnorderedElementsAre(names + "0", path("file.tmp123_0")));
+}
+
+// Two hosts may have one name, and not see each other's locks.
+TEST_F(FilesTest, AFileThatAnotherProcessTookIsNotRenamed) {
+  write("old");
+  std::string temporary;
+  {
+    detail::AtomicFile file(path());
+    file.write("new", 3);
+    temporary = temporary_files().at(0);
+    std::filesystem::rename(temporary, path("kept"));  // else the new file could have its number
+    std::ofstream(temporary) << "half";
+    EXPECT_EQ(failure_of([&] { file.commit(); }), "IoError: cannot rename " + temporary + " to replace " + path() +
+                                                      ": another process took the temporary file");
+  }
+  EXPECT_EQ(read(path()), "old");
+  EXPECT_EQ(read(temporary), "half");
+  detail::AtomicFile file(path());
+  std::filesystem::remove(temporary_files().at(0));
+  EXPECT_THAT(failure_of([&] { file.commit(); }), HasSubstr("another process took"));
+  EXPECT_EQ(read(path()), "old");
+}
+
+TEST_F(FilesTest, TemporaryNamesTellBootsOfHostsApart) {
+  if (!std::filesystem::exists("/proc/sys/kernel/random/boot_id")) GTEST_SKIP() << "the system does not tell its boot";
+  const detail::AtomicFile file(path());
+  char host[16];
+  std::snprintf(host, sizeof host, "%08x", crc32c(detail::host_name()));
+  EXPECT_THAT(temporary_files(), ElementsAre(Not(HasSubstr(host))));
+}
+
+TEST_F(FilesTest, AFileSystemWithoutSteadyInodeNumbersIsRefused) {
+  write("old");
+  unsteady = true;
+  const std::string failure = failure_of([&] { detail::AtomicFile::write_text(path(), "new"); });
+  unsteady = false;
+  EXPECT_THAT(failure, StartsWith("IoError: cannot create " + path() + ".tmp"));
+  EXPECT_THAT(failure, HasSubstr("10 new files lost their name at once"));
+  EXPECT_EQ(read(path()), "old");
+  detail::AtomicFile::write_text(path(), "new");
+  EXPECT_EQ(files(), 1u);
+}
+
+// For root no file is protected, so this is done as another user.
+TEST_F(FilesTest, WhatWasLeftOfAProtectedFileGoesToo) {
+  constexpr uid_t kNobody = 65534;
+  const auto mode_of = [](const std::string& path) {
+    return static_cast<unsigned>(std::filesystem::status(path).permissions());
+  };
+  write("old");
+  std::filesystem::permissions(path(), std::filesystem::perms(0444));
+  const bool root = ::geteuid() == 0;
+  if (root) {
+    ASSERT_EQ(::chown(path("").c_str(), kNobody, kNobody), 0);
+    ASSERT_EQ(::chown(path().c_str(), kNobody, kNobody), 0);
+    ASSERT_EQ(::seteuid(kNobody), 0);
+  }
+  const mode_t before = ::umask(0777);
+  const bool killed = killed_while_it_writes(path()) && killed_while_it_writes(path("another"));
+  const std::size_t left = files();
+  const unsigned mode_of_left = mode_of(temporary_files().at(0));
+  const std::string failure = failure_of([&] {
+    detail::AtomicFile::write_text(path(), "new");
+    detail::AtomicFile::write_text(path("another"), "new");
+  });
+  ::umask(before);
+  ASSERT_TRUE(!root || ::seteuid(0) == 0);
+  EXPECT_TRUE(killed);
+  EXPECT_EQ(left, 5u);
+  EXPECT_EQ(mode_of_left, 0600u);
+  EXPECT_EQ(failure, "nothing was thrown");
+  EXPECT_EQ(read(path()), "new");
+  EXPECT_EQ(mode_of(path()), 0444u);
+  EXPECT_EQ(mode_of(path("another")), 0u);
+  EXPECT_EQ(files(), 2u);
 }
 
 TEST_F(FilesTest, AFileThatIsBeingWrittenIsNotTakenForALeftOne) {
