@@ -23,6 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int kTries = 20;  // of about 10 ms each
 constexpr std::string_view kPart = ".part", kLock = ".lock", kGone = ".gone";
 
 // In a folder that everybody can write to, somebody else may have made it.
@@ -138,6 +139,11 @@ std::optional<ShardCache::Held> ShardCache::take(const Wanted& shard, const Fill
       if (!is_whole(shard)) throw IoError(str("the shard in ", folder, " changed while it was fetched"));
       fetched = true;
       if (alone->share()) return in_use(std::move(*alone));
+      // The lock is gone, but who removes shards needs room.lock, and others soon let go of this lock.
+      for (int tries = 0; tries < kTries && is_whole(shard); ++tries) {
+        if (auto shared = FileLock::attempt(lock, FileLock::kShared)) return in_use(std::move(*shared));
+        waiting.pause("another process that looks at the shard", lock, tick);
+      }
       continue;
     }
     if (has_room && fs::exists(part)) has_room();

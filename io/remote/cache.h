@@ -7,7 +7,7 @@
 //   KEY.gone/        a folder that is being removed to make room
 //   KEY.lock         an exclusive lock while the shard is fetched or removed, and a shared lock while it is used
 //   room.lock        an exclusive lock while a process makes room, and while KEY.BYTES.part becomes KEY, until KEY is
-//                    in use
+//                    in use, or for about 0.2 s where another process holds KEY.lock then
 //
 // One process fetches a shard, and the others wait for it. The shards that were used longest ago are removed to make
 // room. A process that needs the shard or the room removes what a killed process left.
