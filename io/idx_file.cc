@@ -2,14 +2,16 @@
 
 #include <paceline/idx_file.h>
 
+#include <paceline/detail/atomic_file.h>
 #include <paceline/error.h>
 
-#include <unistd.h>
 #include <zlib.h>
 
 #include <cerrno>
-#include <cstdio>
+#include <initializer_list>
 #include <memory>
+#include <new>
+#include <span>
 
 #include "file.h"
 
@@ -24,6 +26,30 @@ using GzFile = std::unique_ptr<gzFile_s, int (*)(gzFile)>;
 
 bool ends_with(const std::string& text, const std::string& with) {
   return text.size() >= with.size() && text.compare(text.size() - with.size(), with.size(), with) == 0;
+}
+
+void write_gzip(detail::AtomicFile& file, std::initializer_list<std::span<const std::uint8_t>> parts) {
+  constexpr int kLevel = 6, kGzip = 16, kMemory = 8;
+  z_stream stream = {};
+  if (deflateInit2(&stream, kLevel, Z_DEFLATED, MAX_WBITS + kGzip, kMemory, Z_DEFAULT_STRATEGY) != Z_OK)
+    throw std::bad_alloc();
+  const std::unique_ptr<z_stream, int (*)(z_stream*)> end(&stream, deflateEnd);
+  std::vector<std::uint8_t> packed(kBlock);
+  // Packs one piece, and writes all of it that is ready.
+  const auto pack = [&](std::span<const std::uint8_t> piece, int flush) {
+    stream.next_in = const_cast<std::uint8_t*>(piece.data());  // zlib only reads it
+    stream.avail_in = static_cast<unsigned>(piece.size());
+    do {
+      stream.next_out = packed.data();
+      stream.avail_out = static_cast<unsigned>(packed.size());
+      deflate(&stream, flush);
+      file.write(packed.data(), packed.size() - stream.avail_out);
+    } while (stream.avail_out == 0);
+  };
+  for (std::span<const std::uint8_t> part : parts)
+    for (; !part.empty(); part = part.subspan(std::min(part.size(), kBlock)))
+      pack(part.first(std::min(part.size(), kBlock)), Z_NO_FLUSH);
+  pack({}, Z_FINISH);
 }
 
 }  // namespace
@@ -81,28 +107,18 @@ void write_idx(const std::string& path, const IdxFile& idx) {
     fits = fits && size >= 0 && size < std::int64_t{1} << 32 && !__builtin_mul_overflow(total, size, &total);
   require(fits && total == static_cast<std::int64_t>(idx.values.size()), "the ", idx.values.size(), " values for ",
           path, " do not fill the shape that is given for them");
-  const std::string temporary = str(path, ".tmp.", getpid());
-  GzFile file(gzopen(temporary.c_str(), ends_with(path, ".gz") ? "wb6" : "wbT"), gzclose);
-  if (!file) io::throw_io_error("create", temporary, errno);
-  const auto fail = [&](const char* what, int error) {
-    unlink(temporary.c_str());
-    io::throw_io_error(what, path, error);
-  };
+  detail::AtomicFile file(path);
   std::vector<std::uint8_t> head = {0, 0, kUnsignedByte, static_cast<std::uint8_t>(idx.shape.size())};
   for (const std::int64_t size : idx.shape) {
     for (int shift = 24; shift >= 0; shift -= 8) head.push_back(static_cast<std::uint8_t>(size >> shift));
   }
-  const auto write = [&](const std::uint8_t* bytes, std::size_t count) {
-    for (std::size_t done = 0; done < count;) {
-      const unsigned part = static_cast<unsigned>(std::min(count - done, kBlock));
-      if (gzwrite(file.get(), bytes + done, part) != static_cast<int>(part)) fail("write", errno);
-      done += part;
-    }
-  };
-  write(head.data(), head.size());
-  write(idx.values.data(), idx.values.size());
-  if (gzclose(file.release()) != Z_OK) fail("write", errno);
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) fail("replace", errno);
+  if (ends_with(path, ".gz")) {
+    write_gzip(file, {head, idx.values});
+  } else {
+    file.write(head.data(), head.size());
+    file.write(idx.values.data(), idx.values.size());
+  }
+  file.commit();
 }
 
 }  // namespace paceline

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <random>
 
 #include "fixtures.h"
 
@@ -249,6 +250,20 @@ TEST(IdxFile, RoundTripsPlainAndCompressed) {
   }
   EXPECT_EQ(read_all(folder / "a-ubyte").substr(0, 16), std::string("\0\0\x08\x03\0\0\0\x02\0\0\0\x03\0\0\0\x02", 16));
   EXPECT_EQ(read_all(folder / "a-ubyte.gz").substr(0, 2), "\x1f\x8b");
+}
+
+// More than one block of values, and values that hardly shrink.
+TEST(IdxFile, LargeOnesRoundTrip) {
+  TemporaryFolder folder;
+  IdxFile file{{3, 1 << 20}, std::vector<std::uint8_t>(3 << 20)};
+  std::minstd_rand random;
+  for (std::uint8_t& value : file.values) value = static_cast<std::uint8_t>(random() >> 8);
+  for (const char* name : {"a", "a.gz"}) {
+    write_idx(folder / name, file);
+    EXPECT_EQ(read_idx(folder / name).values, file.values) << name;
+  }
+  EXPECT_EQ(folder.files().size(), 2u);
+  EXPECT_THAT(error_of<IoError>([&] { write_idx(folder / "no/a", file); }), HasSubstr("cannot create"));
 }
 
 TEST(IdxFile, RefusesToWriteAnotherNumberOfValues) {
