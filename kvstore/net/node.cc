@@ -1,9 +1,9 @@
 #include "node.h"
 
+#include <paceline/detail/host_name.h>
 #include <paceline/detail/waiting_work.h>
 #include <paceline/error.h>
 #include <paceline/log.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -22,8 +22,7 @@ std::string host_of(const ClusterConfig& config) {
   if (Options transport = Spec::parse(config.transport).options; transport.has("host"))
     return transport.get<std::string>("host", "");
   if (!config.node_host.empty()) return config.node_host;
-  char name[256] = {};
-  return gethostname(name, sizeof(name) - 1) == 0 ? name : "an unknown host";
+  return detail::host_name();
 }
 
 // Returns the address to listen at so that peers can connect to `host`. A host name may resolve to another address here
