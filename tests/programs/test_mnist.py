@@ -109,6 +109,20 @@ class Mnist(ProgramTest):
         self.assertEqual(result["delay_mean"], 0)
         self.assertEqual(self.evaluate(result["checkpoint"]), result["test_accuracy"])
 
+    def test_the_same_bits_in_every_synchronous_mode_over_every_transport(self):
+        """A gradient that is written again before it was sent would differ from run to run."""
+        weights = {}
+        for mode, servers in (("dist_sync", 2), ("ring", 0)):
+            for transport in ("shm", "tcp"):
+                folder = f"{mode}-{transport}"
+                ended = self.run_job(mode, "--checkpoint", folder, network="mlp", servers=servers, epochs=1,
+                                     environment={"PACELINE_TRANSPORT": transport})  # fmt: skip
+                self.assertEqual(ended.code, 0, ended)
+                tensors, _ = tensors_of(self.folder / ended.result["checkpoint"])
+                weights[folder] = {name: value for name, value in tensors.items() if name.startswith("arg:")}
+        for folder, values in weights.items():
+            self.assertTrue(values == weights["dist_sync-shm"], f"{folder} ended with other weights")
+
     def test_dist_async(self):
         ended = self.run_job("dist_async", "--checkpoint", "ck")
         result = self.assert_trained(ended, "dist_async", 2, 2)
