@@ -40,9 +40,7 @@ class Schedule {
   }
 
  private:
-  std::uint64_t draw(std::uint64_t position) const {
-    return finalised(seed_ + position * kSplitMixStep);
-  }
+  std::uint64_t draw(std::uint64_t position) const { return finalised(seed_ + position * kSplitMixStep); }
 
   const std::uint64_t seed_;
 };
