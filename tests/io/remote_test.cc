@@ -697,25 +697,56 @@ TEST_F(Remote, PiecesOfAnyLengthDeliverEachRecordOnce) {
   }
 }
 
-// As where the other pieces are done on other hosts.
-TEST_F(Remote, GuessesEndWhereTheyAreWrongAndNeverFail) {
+// Two workers take turns: the half shards between are the other one's.
+TEST_F(Remote, TheNextPieceIsAsFarAwayAsTheOneBefore) {
+  WebServer server(folder_ / "");
+  RecordLoader loader(server.url("set.manifest"), in_pieces({5, -5}));
+  loader.start(0);
+  EXPECT_TRUE(positions_of_batch(loader).empty());
+  for (int piece = 0; piece < kShards; ++piece) {
+    ASSERT_TRUE(loader.take_over());
+    const std::string next = str(piece + 1, "-of-00006.rec");
+    if (piece > 0 && piece + 1 < kShards) wait_until([&] { return server.requests(next) > 0; });
+    EXPECT_EQ(positions_of_batch(loader).size(), std::size_t{5});
+    EXPECT_TRUE(positions_of_batch(loader).empty());
+  }
+  EXPECT_FALSE(loader.take_over());
+  EXPECT_EQ(server.requests(".rec"), kShards);
+}
+
+TEST_F(Remote, AGuessNeverFails) {
   WebServer server(folder_ / "", [&](const WebRequest& request, WebReply& reply) {
     if (request.path.ends_with("1-of-00006.rec")) reply = {404, "", "no such file"};
   });
-  // The second shard is guessed, and the third one comes. Behind the fourth, the sixth is likely.
-  RecordLoader loader(server.url("set.manifest"), in_pieces({10, -10, 10, -10, 10, -10}));
+  RecordLoader loader(server.url("set.manifest"), in_pieces({10, -10}));
   loader.start(0);
   EXPECT_TRUE(positions_of_batch(loader).empty());
-  std::vector<std::int64_t> found;
-  for (int piece = 0; loader.take_over(); ++piece) {
-    if (piece == 0) wait_until([&] { return server.requests("1-of-00006.rec") > 0; });
-    for (int batch = 0; batch < 2; ++batch)
-      for (const auto position : positions_of_batch(loader)) found.push_back(position);
-    EXPECT_TRUE(positions_of_batch(loader).empty());
-  }
-  EXPECT_EQ(found.size(), std::size_t{30});
+  ASSERT_TRUE(loader.take_over());
+  wait_until([&] { return server.requests("1-of-00006.rec") > 0; });
+  EXPECT_EQ(positions_of(loader).size(), std::size_t{30});
   EXPECT_EQ(server.requests("1-of-00006.rec"), 1);
-  for (const int shard : {3, 5}) EXPECT_EQ(server.requests(str(shard, "-of-00006.rec")), 0) << "shard " << shard;
+}
+
+// As where other hosts do the pieces between.
+TEST_F(Remote, AfterAWrongGuessTheNextOneMustComeTrueFirst) {
+  WebServer server(folder_ / "");
+  const Manifest manifest = Manifest::load(server.url("set.manifest"));
+  io::RemoteShards shards(manifest, "set", OnDamage::kFail);
+  shards.begin([](std::vector<std::size_t>&) { return false; });
+  const auto piece = [&](std::size_t shard, std::size_t guess) {
+    shards.extend(one_batch({shard}), one_batch({guess}));
+    EXPECT_NO_THROW(shards.file(shard));
+  };
+  piece(0, 1);
+  wait_until([&] { return fs::exists(in_cache(manifest, 1, "")); });
+  shards.passed(1);
+  piece(2, 3);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(server.requests("3-of-00006.rec"), 0);
+  shards.passed(1);
+  piece(3, 4);
+  wait_until([&] { return fs::exists(in_cache(manifest, 4, "")); });
+  EXPECT_EQ(server.requests(".rec"), 5);
 }
 
 TEST_F(Remote, AGuessGivesWayToAShardThatABatchNeeds) {
