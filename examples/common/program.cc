@@ -1,7 +1,6 @@
 #include "program.h"
 
 #include <paceline/cores.h>
-#include <paceline/detail/host_name.h>
 #include <paceline/engine_observer.h>
 #include <paceline/kernel.h>
 #include <paceline/kvstore.h>
@@ -81,6 +80,12 @@ std::string trace_path() {
 
 bool is_given(const char* flag) { return !gflags::GetCommandLineFlagInfoOrDie(flag).is_default; }
 
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
 bool is_folder(const std::string& path) {
   std::error_code none;
   return std::filesystem::is_directory(path, none);
@@ -141,8 +146,8 @@ void require_readable(const char* flag, const std::string& path) {
   require(!is_folder(path), "--", flag, ": '", path, "' is a folder, expected a file");
   if (access(path.c_str(), R_OK) == 0) return;
   const int error = errno;
-  throw InvalidArgument(str("--", flag, ": cannot open ", path, " on host ", detail::host_name(), ": ",
-                            std::generic_category().message(error)));
+  throw InvalidArgument(
+      str("--", flag, ": cannot open ", path, " on host ", host_name(), ": ", std::generic_category().message(error)));
 }
 
 void require_checkpoint() {
@@ -161,8 +166,7 @@ void require_checkpoint_folder() {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (!error && access(path.c_str(), W_OK | X_OK) != 0) error = {errno, std::generic_category()};
-  require(!error, "--checkpoint: cannot write into the folder ", path, " on host ", detail::host_name(), ": ",
-          error.message());
+  require(!error, "--checkpoint: cannot write into the folder ", path, " on host ", host_name(), ": ", error.message());
 }
 
 void require_as_trained(const std::string& checkpoint, const nn::Notes& trained, const nn::Notes& notes) {
