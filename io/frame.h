@@ -3,8 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "file.h"
 
@@ -42,7 +45,9 @@ class BlockReader {
   const InputFile& file_;
   std::size_t least_;
   bool summing_;
-  std::string block_;
+  std::unique_ptr<char[]> block_;
+  std::size_t capacity_ = 0;  // of the block
+  std::size_t count_ = 0;     // of its bytes that are of the file
   std::uint64_t begin_ = 0;   // of the block
   std::uint64_t summed_ = 0;  // bytes of the file that checksum_ covers
   std::uint32_t checksum_ = 0;
@@ -60,6 +65,10 @@ struct PartHead {
 // Reads the record whose head is at `offset`, which lies inside, and moves `offset` behind it. Throws FrameError.
 // Without a `record`, only the heads of its parts are read.
 void parse_record(BlockReader& source, std::uint64_t& offset, std::string* record);
+
+// What the record at the front of `bytes` holds, where it is a whole one in a single part, and `bytes` end behind it or
+// go on with another record. None where it is anything else: parse_record() says what.
+std::optional<std::string_view> whole_record(std::string_view bytes);
 
 // May a record begin at `offset`, or does the file end there?
 bool is_head(BlockReader& source, std::uint64_t offset);

@@ -14,7 +14,7 @@
 
 namespace paceline::io {
 
-// Thread-safe. An open shard takes about 40 bytes of memory for each of its records.
+// Thread-safe. An open shard takes about 24 bytes of memory for each of its records.
 class OpenShards {
  public:
   // `manifest` must outlive it; `path` names it in errors. With `strict` a shard must be as long as the manifest says.

@@ -34,17 +34,24 @@ namespace io {
 
 void BlockReader::load(std::uint64_t offset, std::size_t count) {
   begin_ = offset;
-  block_.resize(std::min<std::uint64_t>(std::max(count, least_), size() - offset));
-  block_.resize(file_.read_at(offset, block_.data(), block_.size()));
-  if (block_.size() < count) throw IoError(str(file_.path(), " became shorter while it was read"));
-  if (!summing_ || summed_ < begin_ || summed_ >= begin_ + block_.size()) return;
-  checksum_ = crc32c(std::string_view(block_).substr(summed_ - begin_), checksum_);
-  summed_ = begin_ + block_.size();
+  count_ = 0;
+  const std::size_t wanted = std::min<std::uint64_t>(std::max(count, least_), size() - offset);
+  if (capacity_ < wanted) {
+    block_.reset();  // before there are two
+    capacity_ = 0;
+    block_ = std::make_unique_for_overwrite<char[]>(wanted);
+    capacity_ = wanted;
+  }
+  count_ = file_.read_at(offset, block_.get(), wanted);
+  if (count_ < count) throw IoError(str(file_.path(), " became shorter while it was read"));
+  if (!summing_ || summed_ < begin_ || summed_ >= begin_ + count_) return;
+  checksum_ = crc32c(std::string_view(block_.get(), count_).substr(summed_ - begin_), checksum_);
+  summed_ = begin_ + count_;
 }
 
 void BlockReader::copy(std::uint64_t offset, void* to, std::size_t count) {
-  if (offset < begin_ || offset + count > begin_ + block_.size()) load(offset, count);
-  std::memcpy(to, block_.data() + (offset - begin_), count);
+  if (offset < begin_ || offset + count > begin_ + count_) load(offset, count);
+  if (count > 0) std::memcpy(to, block_.get() + (offset - begin_), count);
 }
 
 std::uint32_t BlockReader::checksum() {
@@ -53,6 +60,11 @@ std::uint32_t BlockReader::checksum() {
 }
 
 namespace {
+
+bool begins_record(const std::uint32_t (&words)[2]) {
+  const std::uint32_t flag = words[1] >> kLengthBits;
+  return words[0] == kMagic && (flag == kWhole || flag == kFirst);
+}
 
 PartHead read_head(BlockReader& source, std::uint64_t offset, bool first) {
   std::uint32_t words[2];
@@ -92,12 +104,28 @@ void parse_record(BlockReader& source, std::uint64_t& offset, std::string* recor
   }
 }
 
+std::optional<std::string_view> whole_record(std::string_view bytes) {
+  std::uint32_t words[2];
+  if (bytes.size() < sizeof words) return {};
+  std::memcpy(words, bytes.data(), sizeof words);
+  const PartHead head{words[1] >> kLengthBits, words[1] & kLengthMask};
+  if (words[0] != kMagic || head.flag != kWhole || bytes.size() - sizeof words < head.padded()) return {};
+  const std::string_view padding = bytes.substr(sizeof words + head.length, head.padded() - head.length);
+  if (padding.find_first_not_of('\0') != std::string_view::npos) return {};
+  const std::string_view rest = bytes.substr(sizeof words + head.padded());
+  if (!rest.empty()) {
+    if (rest.size() < sizeof words) return {};
+    std::memcpy(words, rest.data(), sizeof words);
+    if (!begins_record(words)) return {};
+  }
+  return bytes.substr(sizeof words, head.length);
+}
+
 bool is_head(BlockReader& source, std::uint64_t offset) {
   if (source.size() - offset < kHeadBytes) return offset == source.size();
   std::uint32_t words[2];
   source.copy(offset, words, sizeof words);
-  const std::uint32_t flag = words[1] >> kLengthBits;
-  return words[0] == kMagic && (flag == kWhole || flag == kFirst);
+  return begins_record(words);
 }
 
 }  // namespace io

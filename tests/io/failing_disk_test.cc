@@ -95,5 +95,23 @@ TEST_F(FailingDisk, LosesOneRecordWhereItMay) {
   EXPECT_EQ(data.damaged(), 1);
 }
 
+TEST_F(FailingDisk, TellsOfOneRecordInARun) {
+  const RecordFile file(folder_ / "set-00000-of-00001.rec");
+  RecordBuffer buffer;
+  std::int64_t count = 0;
+  file.visit(0, kRecords, buffer, [&](std::int64_t place, std::string_view record, const RecordDamage* damage) {
+    EXPECT_EQ(place, count++);
+    ASSERT_EQ(damage != nullptr, place == kBroken);
+    if (damage) {
+      EXPECT_THAT(damage->text(),
+                  testing::AllOf(testing::HasSubstr(str("record ", kBroken, " at offset ", file.offset(kBroken))),
+                                 testing::HasSubstr("Input/output error")));
+    } else {
+      EXPECT_EQ(record, std::to_string(place) + std::string(100, ','));
+    }
+  });
+  EXPECT_EQ(count, kRecords);
+}
+
 }  // namespace
 }  // namespace paceline::test

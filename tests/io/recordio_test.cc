@@ -4,6 +4,10 @@
 #include <paceline/crc32c.h>
 #include <paceline/error.h>
 
+#include <algorithm>
+#include <random>
+#include <thread>
+
 #include "fixtures.h"
 
 namespace paceline::test {
@@ -310,6 +314,133 @@ TEST(RecordFile, NamesWrongIndexes) {
   EXPECT_THAT(error_of<Corrupt>(open), HasSubstr("set.crc holds 1 checksums"));
 }
 
+// What visit() tells of the records [begin, end): their contents, or why they cannot be read.
+std::vector<std::string> visited(const RecordFile& file, std::int64_t begin, std::int64_t end, RecordBuffer& buffer) {
+  std::vector<std::string> told;
+  file.visit(begin, end, buffer, [&](std::int64_t place, std::string_view record, const RecordDamage* damage) {
+    EXPECT_EQ(place, begin + static_cast<std::int64_t>(told.size()));
+    told.emplace_back(damage ? damage->text() : std::string(record));
+  });
+  return told;
+}
+
+// The same of try_read().
+std::vector<std::string> read_singly(const RecordFile& file, std::int64_t begin, std::int64_t end) {
+  std::vector<std::string> told;
+  for (std::int64_t place = begin; place < end; ++place) {
+    std::string record;
+    RecordDamage damage;
+    told.push_back(file.try_read(place, record, damage) ? record : damage.text());
+  }
+  return told;
+}
+
+// Records of many lengths, some of several parts, some longer than a run or than a block.
+std::vector<std::string> records_of_many_lengths(std::mt19937_64& random) {
+  std::vector<std::string> records;
+  for (const std::size_t length : {0, 1, 3, 4, 1000, 90'000, 262'136, 262'144, 1'048'568, 1'048'569, 2'500'000})
+    records.emplace_back(length, static_cast<char>(random()));
+  for (int i = 0; i < 300; ++i) records.push_back(random_record(random) + std::string(random() % 4000, 'x'));
+  std::shuffle(records.begin(), records.end(), random);
+  return records;
+}
+
+TEST(RecordFile, VisitsRunsAcrossBlocks) {
+  std::mt19937_64 random(test_seed());
+  TemporaryFolder folder;
+  const std::string path = folder / "set.rec";
+  const std::vector<std::string> records = records_of_many_lengths(random);
+  write_records(path, records);
+  const auto size = static_cast<std::int64_t>(records.size());
+  RecordBuffer buffer;
+  for (const bool checked : {true, false}) {
+    if (!checked) std::filesystem::remove(checksum_path(path));
+    const RecordFile file(path);
+    EXPECT_EQ(file.has_checksums(), checked);
+    EXPECT_EQ(visited(file, 0, size, buffer), records);
+    EXPECT_THAT(visited(file, 17, 17, buffer), testing::IsEmpty());
+    for (int round = 0; round < 20; ++round) {
+      const auto begin = static_cast<std::int64_t>(random() % records.size());
+      const auto end = begin + static_cast<std::int64_t>(random() % 5);
+      if (end > size) continue;
+      EXPECT_EQ(visited(file, begin, end, buffer),
+                (std::vector<std::string>{records.begin() + begin, records.begin() + end}));
+    }
+    EXPECT_THAT(error_of<InvalidArgument>([&] { visited(file, 5, size + 1, buffer); }),
+                HasSubstr(str("there are no records 5 to ", size + 1)));
+    EXPECT_THAT(error_of<InvalidArgument>([&] { visited(file, -1, 1, buffer); }), HasSubstr("no records -1 to 1"));
+  }
+}
+
+TEST(RecordFile, TellsOfDamageWithinARunAndGoesOn) {
+  TemporaryFolder folder;
+  const std::string path = folder / "set.rec";
+  std::vector<std::string> records;
+  for (int i = 0; i < 100; ++i) records.push_back(std::to_string(i) + std::string(100, ','));
+  records[60].replace(8, 4, kMagicBytes);
+  write_records(path, records);
+  const RecordIndex index = read_index(index_path(path));
+  flip_bit(path, index[20].offset + 50);  // its contents
+  flip_bit(path, index[40].offset + 1);   // its magic number
+  flip_bit(path, index[60].offset + 60);  // its second part
+  flip_bit(path, index[99].offset + 5);   // its length
+  const RecordFile file(path);
+  const auto begins = [&](std::size_t place) {
+    return str(path, ": record ", place, " at offset ", index[place].offset, " is damaged: ");
+  };
+  records[20] = begins(20) + "its CRC32C differs from the one kept beside the index";
+  records[40] = begins(40) + "wrong magic number";
+  records[60] = begins(60) + "its CRC32C differs from the one kept beside the index";
+  records[99] = begins(99) + "the file ends inside the record";
+  RecordBuffer buffer;
+  EXPECT_EQ(visited(file, 0, 100, buffer), records);
+  EXPECT_EQ(read_singly(file, 0, 100), records);
+}
+
+TEST(RecordFile, TellsOfAFileThatIsCutWhileARunIsRead) {
+  TemporaryFolder folder;
+  const std::string path = folder / "set.rec";
+  const std::vector<std::string> records(2000, std::string(1000, 'x'));
+  write_records(path, records);
+  const RecordFile file(path);
+  std::filesystem::resize_file(path, file.offset(1500) + 500);
+  RecordBuffer buffer;
+  const std::vector<std::string> told = visited(file, 0, 2000, buffer);
+  ASSERT_EQ(told.size(), records.size());
+  for (std::size_t i = 0; i < told.size(); ++i)
+    ASSERT_THAT(told[i], i < 1500 ? HasSubstr("xxx") : HasSubstr("became shorter while it was read"));
+  EXPECT_EQ(told, read_singly(file, 0, 2000));
+}
+
+TEST(RecordFile, StopsVisitingWhereTheVisitorThrows) {
+  TemporaryFolder folder;
+  write_records(folder / "set.rec", {"one", "two", "three"});
+  const RecordFile file(folder / "set.rec");
+  RecordBuffer buffer;
+  std::vector<std::string> seen;
+  const auto visit = [&](std::int64_t, std::string_view record, const RecordDamage*) {
+    seen.emplace_back(record);
+    if (record == "two") throw IoError("the visitor's own");
+  };
+  EXPECT_EQ(error_of<IoError>([&] { file.visit(0, 3, buffer, visit); }), "the visitor's own");
+  EXPECT_THAT(seen, ElementsAre("one", "two"));
+}
+
+TEST(RecordFile, IsReadByManyThreads) {
+  std::mt19937_64 random(test_seed());
+  TemporaryFolder folder;
+  const std::vector<std::string> records = records_of_many_lengths(random);
+  write_records(folder / "set.rec", records);
+  const RecordFile file(folder / "set.rec");
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      RecordBuffer buffer;
+      EXPECT_EQ(visited(file, 0, file.size(), buffer), records);
+      EXPECT_EQ(read_singly(file, 0, file.size()), records);
+    });
+}
+
 TEST(RecordIndex, IsMxnetsText) {
   TemporaryFolder folder;
   write_index(folder / "a.idx", {{0, 0}, {1, 12}, {2, 28}});
@@ -328,6 +459,7 @@ TEST(RecordIo, SurvivesMutatedFiles) {
   write_records(path, records);
   const std::string original[3] = {read_all(path), read_all(index_path(path)), read_all(checksum_path(path))};
   const std::string names[3] = {path, index_path(path), checksum_path(path)};
+  RecordBuffer buffer;
   int unharmed = 0;
   for (int round = 0; round < 3000; ++round) {
     const std::size_t which = random() % 3;
@@ -345,6 +477,7 @@ TEST(RecordIo, SurvivesMutatedFiles) {
     std::string record;
     try {
       RecordFile file(path);
+      EXPECT_EQ(visited(file, 0, file.size(), buffer), read_singly(file, 0, file.size()));
       for (std::int64_t i = 0; i < file.size(); ++i) {
         RecordDamage damage;
         // What is delivered is a record of the original: a checksum of 32 bits stands against the rest.

@@ -103,7 +103,7 @@ struct RecordLoaderOptions {
 // another data set. Shards at URLs are looked for by next(), which throws then.
 //
 // At most two windows of shards are open, of each virtual node that a part reads, or of each data set of a mixture. All
-// shards are where records are drawn by weights or grouped. An open shard takes 40 bytes for each of its records. Those
+// shards are where records are drawn by weights or grouped. An open shard takes 24 bytes for each of its records. Those
 // of other hosts are open from the first batch that needs them to the last, and then are all in the cache: next()
 // throws IoError where a batch needs more than the cache may hold.
 class RecordLoader final : public PipelineIterator {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -112,6 +113,21 @@ std::vector<RecordChecksum> read_checksums(const std::string& path);
 std::string index_path(const std::string& record_path);
 std::string checksum_path(const std::string& record_path);
 
+// Memory for RecordFile::visit(), which uses it again. One thread at a time. It takes up to 1 MB, or twice as much as
+// the longest record.
+class RecordBuffer {
+ public:
+  RecordBuffer();
+  ~RecordBuffer();
+  RecordBuffer(RecordBuffer&&) noexcept;
+  RecordBuffer& operator=(RecordBuffer&&) noexcept;
+
+ private:
+  friend class RecordFile;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 // Random access to the records of one file by place, from 0 to size() - 1 in the order of the file. Thread-safe after
 // construction.
 class RecordFile {
@@ -138,6 +154,11 @@ class RecordFile {
   void read(std::int64_t place, std::string& record) const;
   // As read(), but returns false and the reason for a damaged record. Throws InvalidArgument for a wrong place.
   bool try_read(std::int64_t place, std::string& record, RecordDamage& damage) const;
+  // Is told of a record. The view ends with the call. Of a damaged one it is empty, and `damage` says why.
+  using Visitor = std::function<void(std::int64_t place, std::string_view record, const RecordDamage* damage)>;
+  // Reads the records at [begin, end) as try_read() does, many at a time, and tells `visit` of each, in their order.
+  // What `visit` throws ends it. Throws InvalidArgument for wrong places.
+  void visit(std::int64_t begin, std::int64_t end, RecordBuffer& buffer, const Visitor& visit) const;
 
  private:
   struct State;
