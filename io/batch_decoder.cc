@@ -1,5 +1,6 @@
 #include "batch_decoder.h"
 
+#include <string>
 #include <utility>
 
 #include "array_memory.h"
@@ -19,7 +20,7 @@ class HostBatchDecoder final : public BatchDecoder {
     examples_ = 0;
     for (ArrayMemory& array : arrays_) array.allocate(*memory_, examples);
   }
-  void add(std::string& record, std::uint64_t seed) override {
+  void add(std::string_view record, std::uint64_t seed) override {
     for (std::size_t i = 0; i < arrays_.size(); ++i) places_[i] = arrays_[i].place(examples_);
     decoder_->decode(record, seed, places_);
     ++examples_;
@@ -47,8 +48,8 @@ class DeviceBatchDecoder final : public BatchDecoder {
     decoder_.begin(examples);
     label_.allocate(*memory_, examples);
   }
-  void add(std::string& record, std::uint64_t seed) override {
-    decoder_.add(std::move(record), seed, label_.place(examples_));
+  void add(std::string_view record, std::uint64_t seed) override {
+    decoder_.add(std::string(record), seed, label_.place(examples_));
     ++examples_;
   }
   NamedArrays finish() override { return {{"data", decoder_.finish()}, label_.take(examples_)}; }

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "batch_memory.h"
@@ -19,8 +19,8 @@ class BatchDecoder {
   virtual ~BatchDecoder() = default;
   // A batch of at most `examples`; one that was not finished is given up.
   virtual void begin(std::int64_t examples) = 0;
-  // The next example, as Decoder::decode(); may take the record's memory. After Corrupt nothing was added.
-  virtual void add(std::string& record, std::uint64_t seed) = 0;
+  // The next example, as Decoder::decode(). After Corrupt nothing was added.
+  virtual void add(std::string_view record, std::uint64_t seed) = 0;
   // How many were added.
   std::int64_t examples() const { return examples_; }
   // The arrays of what was added, complete. At least one example was.

@@ -10,6 +10,8 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <span>
+#include <string_view>
 
 #include "augment/mixing.h"
 #include "batch_decoder.h"
@@ -100,18 +102,36 @@ class RecordLoader::Impl::Maker final : public io::BatchMaker {
     io::MadeBatch made;
     HeldShards held;
     decoder_->begin(static_cast<std::int64_t>(positions.size()));
-    for (const std::int64_t position : positions) made.bytes += add(position, epoch, held);
+    numbers_.clear();
+    for (const std::int64_t position : positions) numbers_.push_back(epoch.example(position));
+    for (std::size_t i = 0; i < positions.size();) {
+      const Run run = run_at(i);
+      const auto count = static_cast<std::size_t>(run.end - run.begin);
+      made.bytes += add(run, std::span(positions).subspan(i, count), epoch, held);
+      i += count;
+    }
     made.examples = decoder_->examples();
     if (made.examples > 0) made.arrays = decoder_->finish();
     return made;
   }
 
  private:
-  std::size_t add(std::int64_t position, const io::EpochView& epoch, HeldShards& held);
+  // Records that follow each other in a shard.
+  struct Run {
+    std::size_t shard;
+    std::int64_t begin, end;  // their places
+  };
+  Run run_at(std::size_t i) const;
+  std::size_t add(const Run& run, std::span<const std::int64_t> positions, const io::EpochView& epoch,
+                  HeldShards& held);
+  bool decode(const RecordFile& file, std::int64_t place, std::string_view record, std::uint64_t seed,
+              RecordDamage& damage);
+  void leave_out(std::size_t shard, RecordDamage damage, bool distrust);
 
   Impl& data_;
   std::unique_ptr<io::BatchDecoder> decoder_;
-  std::string record_;
+  std::vector<std::int64_t> numbers_;  // of the batch's records
+  RecordBuffer buffer_;
 };
 
 RecordLoader::Impl::Impl(io::Mixture data, RecordLoaderOptions options)
@@ -206,48 +226,68 @@ io::RemoteShards::Walk RecordLoader::Impl::remote_in_order(const io::EpochOrder&
   };
 }
 
-// Reads and decodes the record at `position` of the epoch. Returns its size, or 0 if it is damaged and left out.
-std::size_t RecordLoader::Impl::Maker::add(std::int64_t position, const io::EpochView& epoch, HeldShards& held) {
-  const std::vector<std::int64_t>& starts = data_.starts_;
-  const std::int64_t number = epoch.example(position);
-  const std::size_t shard = io::range_of(starts, number);
-  std::shared_ptr<const RecordFile>& holder = held[shard];
+// The records from the i-th of the batch on, as far as they follow each other.
+RecordLoader::Impl::Maker::Run RecordLoader::Impl::Maker::run_at(std::size_t i) const {
+  const std::size_t shard = io::range_of(data_.starts_, numbers_[i]);
+  const std::int64_t begin = numbers_[i], first = data_.starts_[shard];
+  std::int64_t end = begin + 1;
+  while (end < data_.starts_[shard + 1] && ++i < numbers_.size() && numbers_[i] == end) ++end;
+  return {shard, begin - first, end - first};
+}
+
+// Reads and decodes a run, whose records stand at `positions` of the epoch. Returns how many bytes were added.
+std::size_t RecordLoader::Impl::Maker::add(const Run& run, std::span<const std::int64_t> positions,
+                                           const io::EpochView& epoch, HeldShards& held) {
+  std::shared_ptr<const RecordFile>& holder = held[run.shard];
   if (!holder) {
     const io::StageScope stage(io::Stage::kFetch);
-    holder = data_.file(shard);
+    holder = data_.file(run.shard);
   }
   const RecordFile& file = *holder;
-  const std::int64_t place = number - starts[shard];
+  std::size_t bytes = 0;
+  const io::StageScope stage(io::Stage::kRead);
+  file.visit(run.begin, run.end, buffer_,
+             [&](std::int64_t place, std::string_view record, const RecordDamage* unreadable) {
+               if (unreadable) return leave_out(run.shard, *unreadable, true);
+               RecordDamage damage;
+               const std::int64_t position = positions[static_cast<std::size_t>(place - run.begin)];
+               if (decode(file, place, record, epoch.seed(position), damage))
+                 bytes += record.size();
+               else
+                 leave_out(run.shard, std::move(damage), false);
+             });
+  return bytes;
+}
+
+// Returns false, and why, where the record is damaged.
+bool RecordLoader::Impl::Maker::decode(const RecordFile& file, std::int64_t place, std::string_view record,
+                                       std::uint64_t seed, RecordDamage& damage) {
   const auto place_text = [&] { return str(file.path(), ": record ", place, " at offset ", file.offset(place), ": "); };
-  RecordDamage damage;
-  const bool whole = [&] {
-    const io::StageScope stage(io::Stage::kRead);
-    return file.try_read(place, record_, damage);
-  }();
-  if (whole) {
-    const std::size_t bytes = record_.size();
-    try {
-      const io::StageScope stage(io::Stage::kDecode);
-      decoder_->add(record_, epoch.seed(position));
-      return bytes;
-    } catch (const Corrupt& error) {
-      damage = {file.path(), file.offset(place), place, error.what()};
-    } catch (const InvalidArgument& error) {
-      throw InvalidArgument(place_text() + error.what());
-    } catch (const Error&) {
-      throw;
-    } catch (const std::exception& error) {
-      throw Error(str(place_text(), "the decoder failed: ", error.what()));
-    }
+  const io::StageScope stage(io::Stage::kDecode);
+  try {
+    decoder_->add(record, seed);
+    return true;
+  } catch (const Corrupt& error) {
+    damage = {file.path(), file.offset(place), place, error.what()};
+    return false;
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(place_text() + error.what());
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw Error(str(place_text(), "the decoder failed: ", error.what()));
   }
-  const std::string copy = whole ? "" : data_.distrust_copy(shard);
+}
+
+// `distrust`: where the shard is a copy, the copy may be at fault.
+void RecordLoader::Impl::Maker::leave_out(std::size_t shard, RecordDamage damage, bool distrust) {
+  const std::string copy = distrust ? data_.distrust_copy(shard) : "";
   if (data_.options_.on_damage == OnDamage::kFail) {
     if (!copy.empty()) damage.reason += str(", in the copy ", copy, " on this host, which is fetched anew next time");
     throw Corrupt(
         str(damage.text(), "; --skip_bad leaves such records out (OnDamage::kSkip in a program of your own)"));
   }
   data_.damage_.add(std::move(damage));
-  return 0;
 }
 
 Decoding parse_decoding(std::string_view name) {

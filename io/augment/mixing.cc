@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "augment/draws.h"
@@ -28,7 +29,7 @@ class MixingBatchDecoder final : public BatchDecoder {
     examples_ = 0;
     decoder_->begin(examples);
   }
-  void add(std::string& record, std::uint64_t seed) override {
+  void add(std::string_view record, std::uint64_t seed) override {
     decoder_->add(record, seed);
     if (examples_++ == 0) seed_ = seed;
   }

@@ -4,8 +4,11 @@
 #include <paceline/error.h>
 #include <paceline/memory_iterator.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
+#include <numeric>
 #include <set>
 #include <thread>
 
@@ -287,6 +290,42 @@ TEST(RecordLoader, SkipsAndCountsDamageIfAsked) {
   EXPECT_EQ(loader.damaged(), 11);
   ASSERT_THAT(loader.damage(), SizeIs(11));
   EXPECT_EQ(loader.damage()[0].record, 33);
+}
+
+TEST(RecordLoader, ReadsRunsOfEveryOrderAlike) {
+  TemporaryFolder folder;
+  DatasetWriter writer(folder / "set", 3);
+  constexpr std::int64_t kCount = 3000;
+  const auto text = [](std::int64_t number) { return std::to_string(number) + std::string(500, ','); };
+  for (std::int64_t i = 0; i < kCount; ++i) writer.write(static_cast<int>(3 * i / kCount), i, text(i));
+  Manifest manifest;
+  manifest.payload = "bytes";
+  writer.finish(manifest);
+  const std::string shard = folder / "set-00001-of-00003.rec";
+  flip_bit(shard, read_index(index_path(shard))[500].offset + 100);
+  const auto read = [](std::string_view record, std::uint64_t, std::span<void* const> to) {
+    *static_cast<std::int32_t*>(to[0]) = std::stoi(std::string(record));
+  };
+  RecordLoaderOptions options{.batch = 700,  // over the borders of shards
+                              .on_damage = OnDamage::kSkip,
+                              .decoder = decoders::function({{"data", {}, DType::kInt32}}, read)};
+  for (const bool shuffle : {false, true}) {
+    if (shuffle) options.shuffle = 1;
+    RecordLoader loader(folder / "set.manifest", options);
+    loader.start(0);
+    std::vector<std::int32_t> got;
+    for (Batch batch; loader.next(batch);)
+      std::ranges::copy(batch.data.to_vector<std::int32_t>(), std::back_inserter(got));
+    std::vector<std::int32_t> expected(kCount);
+    std::iota(expected.begin(), expected.end(), 0);
+    expected.erase(expected.begin() + 1500);
+    EXPECT_EQ(std::ranges::is_sorted(got), !shuffle);
+    std::ranges::sort(got);
+    EXPECT_EQ(got, expected);
+    ASSERT_THAT(loader.damage(), SizeIs(1));
+    EXPECT_EQ(loader.damage()[0].file, shard);
+    EXPECT_EQ(loader.damage()[0].record, 500);
+  }
 }
 
 TEST(RecordLoader, NamesTruncatedShards) {
