@@ -15,7 +15,8 @@
 namespace paceline::io {
 namespace {
 
-constexpr std::int64_t kSampled = 4;   // every so manieth batch has its stages measured
+// Every so manieth batch has its stages measured, at first and after so many of these.
+constexpr std::int64_t kSampled = 4, kLaterSampled = 16, kOften = 64;
 constexpr double kLookSeconds = 0.02;  // between two looks at the number of threads
 constexpr std::size_t kReadyPastThreads = 2, kFewestReady = 4;
 
@@ -127,14 +128,14 @@ void Pipeline::start_thread() {
   threads_.push_back(detail::start_thread("decoding records", [this, number] { work(number); }));
   Lock lock(mutex_);
   running_ = static_cast<int>(threads_.size());
-  changed_.notify_all();
+  room_.notify_all();
 }
 
 void Pipeline::stop() {
   {
     Lock lock(mutex_);
     stopping_ = true;
-    changed_.notify_all();
+    room_.notify_all();
   }
   store_->stop();
   join();
@@ -169,10 +170,12 @@ EpochView Pipeline::view() const {
 bool Pipeline::plan_next(Job& job) {
   if (!plan_.next(job.positions)) {
     planned_all_ = true;
-    changed_.notify_all();
+    room_.notify_all();
+    ready_.notify_one();
     return false;
   }
-  job.sampled = planned_++ % kSampled == 0;
+  const std::int64_t number = planned_++;
+  job.sampled = number % (number < kOften * kSampled ? kSampled : kLaterSampled) == 0;
   return true;
 }
 
@@ -189,7 +192,7 @@ void Pipeline::work(int thread) {
       };
       if (!may_go_on()) {
         const Clock::time_point began = Clock::now();
-        changed_.wait(mutex_, may_go_on);
+        room_.wait(mutex_, may_go_on);
         sums_.full += seconds_between(began, Clock::now());
       }
       if (stopping_ || planned_all_ || !plan_next(*job)) return;
@@ -201,9 +204,13 @@ void Pipeline::work(int thread) {
     } catch (...) {
       job->error = std::current_exception();
     }
-    Lock lock(mutex_);
-    job->ready = true;
-    changed_.notify_all();
+    bool awaited = false;
+    {
+      Lock lock(mutex_);
+      job->ready = true;
+      awaited = !window_.empty() && window_.front() == job;
+    }
+    if (awaited) ready_.notify_one();  // without the mutex, for which next() would only wait
   }
 }
 
@@ -232,7 +239,7 @@ bool Pipeline::take(std::shared_ptr<Job>& job) {
   double waited = 0;
   {
     Lock lock(mutex_);
-    changed_.wait(mutex_, [this]() PACELINE_NO_THREAD_SAFETY_ANALYSIS {
+    ready_.wait(mutex_, [this]() PACELINE_NO_THREAD_SAFETY_ANALYSIS {
       return window_.empty() ? planned_all_ : window_.front()->ready;
     });
     waited = seconds_between(began, Clock::now());
@@ -240,8 +247,8 @@ bool Pipeline::take(std::shared_ptr<Job>& job) {
     if (window_.empty()) return false;
     job = std::move(window_.front());
     window_.pop_front();
-    changed_.notify_all();
   }
+  room_.notify_one();
   store_->passed(++taken_);
   look_waited_ += waited;
   grow();

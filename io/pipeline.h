@@ -158,7 +158,8 @@ class Pipeline {
   double look_cpu_ = 0, look_waited_ = 0;
 
   mutable Mutex mutex_;
-  CondVar changed_;
+  CondVar ready_;  // for next(): the front of the window is made, or nothing comes any more
+  CondVar room_;   // for the threads: a batch may be begun, or none any more
   std::int64_t epoch_ PACELINE_GUARDED_BY(mutex_) = 0;
   Batches plan_ PACELINE_GUARDED_BY(mutex_);
   bool planned_all_ PACELINE_GUARDED_BY(mutex_) = true;
