@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "image_resize.h"
 
@@ -18,24 +19,37 @@ constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;
 
 namespace io {
 
-std::vector<Taps> make_taps(const Stretch& from, int to, int begin, int count) {
+void TapTable::set(const Stretch& from, int to, int begin, int count) {
   const float step = from.length / static_cast<float>(to);
   const float radius = std::max(step, 1.0f);
-  std::vector<Taps> taps(static_cast<std::size_t>(count));
-  for (int i = 0; i < count; ++i) {
-    Taps& tap = taps[static_cast<std::size_t>(i)];
-    const float centre = from.first + (static_cast<float>(begin + i) + 0.5f) * step - 0.5f;
-    tap.first = std::clamp(static_cast<int>(std::ceil(centre - radius)), from.begin, from.end - 1);
-    const int last = std::clamp(static_cast<int>(std::floor(centre + radius)), tap.first, from.end - 1);
-    float total = 0;
-    tap.weights.reserve(static_cast<std::size_t>(last - tap.first + 1));
-    for (int j = tap.first; j <= last; ++j) {
-      tap.weights.push_back(std::max(0.0f, 1 - std::abs(static_cast<float>(j) - centre) / radius));
-      total += tap.weights.back();
+  first_.resize(static_cast<std::size_t>(count));
+  count_.resize(first_.size());
+  detail::vector_code([&]() PACELINE_INLINE {
+    const auto centre_of = [&](std::size_t i) PACELINE_INLINE {
+      return from.first + (static_cast<float>(begin + static_cast<int>(i)) + 0.5f) * step - 0.5f;
+    };
+    most_ = 0;
+    for (std::size_t i = 0; i < first_.size(); ++i) {
+      const float centre = centre_of(i);
+      const int first = std::clamp(static_cast<int>(std::ceil(centre - radius)), from.begin, from.end - 1);
+      const int last = std::clamp(static_cast<int>(std::floor(centre + radius)), first, from.end - 1);
+      first_[i] = first;
+      count_[i] = static_cast<std::size_t>(last - first + 1);
+      most_ = std::max(most_, count_[i]);
     }
-    for (float& weight : tap.weights) weight /= total;
-  }
-  return taps;
+    weights_.resize(first_.size() * most_);
+    for (std::size_t i = 0; i < first_.size(); ++i) {
+      const float centre = centre_of(i);
+      float* const weights = weights_.data() + i * most_;
+      float total = 0;
+      for (std::size_t k = 0; k < count_[i]; ++k) {
+        const float distance = std::abs(static_cast<float>(first_[i] + static_cast<int>(k)) - centre);
+        weights[k] = std::max(0.0f, 1 - distance / radius);
+        total += weights[k];
+      }
+      for (std::size_t k = 0; k < count_[i]; ++k) weights[k] /= total;
+    }
+  });
 }
 
 void check_resize(int height, int width, int to_height, int to_width) {
@@ -53,78 +67,139 @@ void check_inside(const Rectangle& part, int height, int width) {
 
 namespace {
 
-// Four values that the processor adds and multiplies at once, each rounded by itself.
+// Values that the processor adds and multiplies at once, each rounded by itself.
 using Four = float __attribute__((vector_size(16)));
-using FourWhole = int __attribute__((vector_size(16)));
+using Eight = float __attribute__((vector_size(32)));
 
-Four load(const float* from) {
-  Four four;
-  std::memcpy(&four, from, sizeof four);
-  return four;
+constexpr int kBrightest = 255;
+
+// Of numbers that are not negative, the next smaller whole ones.
+PACELINE_INLINE inline void to_bytes(const float* from, std::size_t count, std::uint8_t* __restrict to) {
+  for (std::size_t i = 0; i < count; ++i)
+    to[i] = static_cast<std::uint8_t>(std::min(static_cast<int>(from[i]), kBrightest));
 }
 
-std::uint8_t to_pixel(float value) { return static_cast<std::uint8_t>(std::clamp(value, 0.0f, 255.0f)); }
+// Leaves the fourth byte of each pixel out.
+PACELINE_INLINE inline void to_colour(const std::uint8_t* from, std::size_t pixels, std::uint8_t* __restrict to) {
+  using Bytes = std::uint8_t __attribute__((vector_size(16)));
+  std::size_t i = 0;
+  // What is written behind four pixels is overwritten by the next ones.
+  for (; 3 * i + sizeof(Bytes) <= 3 * pixels; i += 4) {
+    Bytes bytes;
+    std::memcpy(&bytes, from + 4 * i, sizeof bytes);
+    bytes = __builtin_shufflevector(bytes, bytes, 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 3, 7, 11, 15);
+    std::memcpy(to + 3 * i, &bytes, sizeof bytes);
+  }
+  for (; i < pixels; ++i) std::memcpy(to + 3 * i, from + 4 * i, 3);
+}
 
-// A row of output pixels of 3 channels from sums of rows, behind which one more float may be read.
-PACELINE_INLINE inline void add_across_colour(const float* row, int left, const std::vector<Taps>& across,
-                                              std::uint8_t* to) {
-  constexpr Four kLeast = {0, 0, 0, 0}, kMost = {255, 255, 255, 255};
-  for (const Taps& tap : across) {
-    const float* from = row + 3 * (tap.first - left);
-    Four sum = {0.5f, 0.5f, 0.5f, 0.5f};
-    for (const float weight : tap.weights) {
-      sum += weight * load(from);
-      from += 3;
+// Pairs of output samples of 3 channels and one value more, from sums of rows. `weights` and `places` are Resizer's.
+// `taps`: a number, or a constant, for which the compiler unrolls the loop.
+template <class Count>
+PACELINE_INLINE inline void add_across_colour(const float* row, std::size_t pairs, Count taps, const float* weights,
+                                              const std::size_t* places, float* __restrict to) {
+  for (std::size_t i = 0; i < pairs; ++i, to += 8) {
+    const float *left = row + places[2 * i], *right = row + places[2 * i + 1];
+    Eight sum = {0.5f, 0.5f, 0.5f, 0.5f, 0.5f, 0.5f, 0.5f, 0.5f};
+    for (std::size_t k = 0; k < taps; ++k, weights += 8, left += 3, right += 3) {
+      Four one, other;
+      Eight weight;
+      std::memcpy(&one, left, sizeof one);
+      std::memcpy(&other, right, sizeof other);
+      std::memcpy(&weight, weights, sizeof weight);
+      sum += weight * __builtin_shufflevector(one, other, 0, 1, 2, 3, 4, 5, 6, 7);
     }
-    sum = sum < kLeast ? kLeast : sum;
-    sum = sum > kMost ? kMost : sum;
-    const FourWhole whole = __builtin_convertvector(sum, FourWhole);
-    for (int c = 0; c < 3; ++c) *to++ = static_cast<std::uint8_t>(whole[c]);
+    std::memcpy(to, &sum, sizeof sum);
   }
 }
 
-PACELINE_INLINE inline void add_across_grey(const float* row, int left, const std::vector<Taps>& across,
-                                            std::uint8_t* to) {
-  for (const Taps& tap : across) {
+PACELINE_INLINE inline void add_across_grey(const float* row, int left, const TapTable& across, float* __restrict to) {
+  for (std::size_t i = 0; i < across.size(); ++i) {
+    const Taps tap = across[i];
     const float* from = row + (tap.first - left);
     float sum = 0.5f;
     for (const float weight : tap.weights) sum += weight * *from++;
-    *to++ = to_pixel(sum);
+    to[i] = sum;
   }
 }
 
-// The weighted sum of rows of `count` bytes.
-PACELINE_INLINE inline void add_down(const std::uint8_t* from, std::size_t count, const std::vector<float>& weights,
-                                     float* sums) {
-  for (std::size_t x = 0; x < count; ++x) sums[x] = weights[0] * static_cast<float>(from[x]);
-  for (std::size_t i = 1; i < weights.size(); ++i) {
-    from += count;
-    const float weight = weights[i];
-    for (std::size_t x = 0; x < count; ++x) sums[x] += weight * static_cast<float>(from[x]);
+// The weighted sum of rows of `count` bytes: two or more at a time, in their order.
+PACELINE_INLINE inline void add_down(const std::uint8_t* from, std::size_t count, std::span<const float> weights,
+                                     float* __restrict sums) {
+  const auto of = [&](std::size_t i, std::size_t x, float weight)
+                      PACELINE_INLINE { return weight * static_cast<float>(from[i * count + x]); };
+  std::size_t done = std::min<std::size_t>(weights.size(), 4);
+  const float w0 = weights[0], w1 = done > 1 ? weights[1] : 0, w2 = done > 2 ? weights[2] : 0,
+              w3 = done > 3 ? weights[3] : 0;
+  if (done == 1) {
+    for (std::size_t x = 0; x < count; ++x) sums[x] = of(0, x, w0);
+  } else if (done == 2) {
+    for (std::size_t x = 0; x < count; ++x) sums[x] = of(0, x, w0) + of(1, x, w1);
+  } else if (done == 3) {
+    for (std::size_t x = 0; x < count; ++x) sums[x] = of(0, x, w0) + of(1, x, w1) + of(2, x, w2);
+  } else {
+    for (std::size_t x = 0; x < count; ++x) sums[x] = of(0, x, w0) + of(1, x, w1) + of(2, x, w2) + of(3, x, w3);
+  }
+  for (; done < weights.size(); ++done) {
+    const float weight = weights[done];
+    for (std::size_t x = 0; x < count; ++x) sums[x] += of(done, x, weight);
   }
 }
 
 }  // namespace
 
+// Lays out `weights_` and `places_`. Samples get weights of 0 until all have equally many.
+void Resizer::spread(const TapTable& across, int left) {
+  const std::size_t pairs = (across.size() + 1) / 2, taps = across.most_weights();
+  weights_.assign(pairs * taps * 8, 0.0f);
+  places_.assign(2 * pairs, 0);
+  for (std::size_t i = 0; i < across.size(); ++i) {
+    const Taps tap = across[i];
+    places_[i] = static_cast<std::size_t>(3 * (tap.first - left));
+    float* to = weights_.data() + i / 2 * taps * 8 + i % 2 * 4;
+    for (const float weight : tap.weights) {
+      std::fill_n(to, 4, weight);
+      to += 8;
+    }
+  }
+}
+
 // Rows are added up first, as those sums are of neighbours in memory; then columns of the sums.
-void Resizer::operator()(const Image& image, int top, int left, const std::vector<Taps>& down,
-                         const std::vector<Taps>& across, Image& to) {
+void Resizer::operator()(const Image& image, int top, int left, const TapTable& down, const TapTable& across,
+                         Image& to) {
   const auto channels = static_cast<std::size_t>(image.channels);
-  const std::size_t row = static_cast<std::size_t>(image.width) * channels;
+  const std::size_t row = static_cast<std::size_t>(image.width) * channels, width = across.size();
   to.height = static_cast<int>(down.size());
-  to.width = static_cast<int>(across.size());
+  to.width = static_cast<int>(width);
   to.channels = image.channels;
-  to.pixels.resize(down.size() * across.size() * channels);
-  sums_.resize(row + 1);
+  to.pixels.resize(down.size() * width * channels);
+  const std::size_t pairs = (width + 1) / 2;
+  // Behind a row, weights of 0 meet numbers, though those of earlier rows.
+  sums_.resize(row + channels * across.most_weights() + 1);
+  samples_.resize(8 * pairs);
+  bytes_.resize(samples_.size());
+  if (channels == 3) spread(across, left);
   std::uint8_t* pixel = to.pixels.data();
   detail::vector_code([&]() PACELINE_INLINE {
-    for (const Taps& tap : down) {
+    for (std::size_t y = 0; y < down.size(); ++y, pixel += width * channels) {
+      const Taps tap = down[y];
       add_down(image.pixels.data() + static_cast<std::size_t>(tap.first - top) * row, row, tap.weights, sums_.data());
-      if (channels == 3)
-        add_across_colour(sums_.data(), left, across, pixel);
-      else
-        add_across_grey(sums_.data(), left, across, pixel);
-      pixel += across.size() * channels;
+      if (channels == 1) {
+        add_across_grey(sums_.data(), left, across, samples_.data());
+        to_bytes(samples_.data(), width, pixel);
+        continue;
+      }
+      const auto add_across = [&](auto taps) PACELINE_INLINE {
+        add_across_colour(sums_.data(), pairs, taps, weights_.data(), places_.data(), samples_.data());
+      };
+      switch (across.most_weights()) {
+        case 2: add_across(std::integral_constant<std::size_t, 2>()); break;
+        case 3: add_across(std::integral_constant<std::size_t, 3>()); break;
+        case 4: add_across(std::integral_constant<std::size_t, 4>()); break;
+        default: add_across(across.most_weights());
+      }
+      to_bytes(samples_.data(), samples_.size(), bytes_.data());
+      to_colour(bytes_.data(), width, pixel);
     }
   });
 }

@@ -131,14 +131,12 @@ Stretch stretch(int first, int length, int reduced) {
 void Picture::resize_window(const Rectangle& inner) {
   const Rectangle& source = geometry_.source;
   const int reduced = reduction();
-  std::vector<Taps> down, across;
-  if (reduced == 1) {
-    down = make_taps(source.height, geometry_.height, inner.top, inner.height);
-    across = make_taps(source.width, geometry_.width, inner.left, inner.width);
-  } else {
-    down = make_taps(stretch(source.top, source.height, reduced), geometry_.height, inner.top, inner.height);
-    across = make_taps(stretch(source.left, source.width, reduced), geometry_.width, inner.left, inner.width);
-  }
+  TapTable &down = memory_->down, &across = memory_->across;
+  const auto lines = [&](int first, int length) {
+    return reduced == 1 ? Stretch{0, static_cast<float>(length), 0, length} : stretch(first, length, reduced);
+  };
+  down.set(lines(source.top, source.height), geometry_.height, inner.top, inner.height);
+  across.set(lines(source.left, source.width), geometry_.width, inner.left, inner.width);
   const int top = down.front().first, left = across.front().first;
   const Rectangle part{top, left, down.back().end() - top, across.back().end() - left};
   if (reduced == 1)

@@ -16,6 +16,8 @@ namespace paceline::io {
 struct PictureMemory {
   Image held;
   Image spare;
+  TapTable down;
+  TapTable across;
   Resizer resizer;
 };
 

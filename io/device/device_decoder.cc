@@ -137,12 +137,15 @@ class CudaDecoder final : public DeviceDecoder {
   std::int64_t taps_of(int from, int to) {
     const auto [known, is_new] =
         chunk_.known_taps.try_emplace({from, to}, static_cast<std::int64_t>(chunk_.taps.size()));
-    if (is_new)
-      for (const Taps& taps : make_taps(from, to)) {
+    if (is_new) {
+      const TapTable table = make_taps(from, to);
+      for (std::size_t i = 0; i < table.size(); ++i) {
+        const Taps taps = table[i];
         chunk_.taps.push_back({taps.first, static_cast<std::int32_t>(taps.weights.size()),
                                static_cast<std::int64_t>(chunk_.weights.size())});
         chunk_.weights.insert(chunk_.weights.end(), taps.weights.begin(), taps.weights.end());
       }
+    }
     return known->second;
   }
 

@@ -5,6 +5,7 @@
 #include <turbojpeg.h>
 
 #include <cmath>
+#include <functional>
 
 #include "fixtures.h"
 #include "image_resize.h"
@@ -156,6 +157,48 @@ TEST(ImageParts, ResizedEqualCropsOfTheResized) {
     Image part;
     resizer(crop(image, top, left, down.back().end() - top, across.back().end() - left), top, left, down, across, part);
     ASSERT_EQ(part.pixels, crop(whole, at.top, at.left, at.height, at.width).pixels) << "round " << round;
+  }
+}
+
+// Each product and each sum is rounded to float32 by itself: the compiler may not join them.
+float sum_of(const io::Taps& taps, float start, const std::function<float(int)>& value) {
+  volatile float sum = start;
+  for (int i = taps.first; i < taps.end(); ++i) {
+    const volatile float product = taps.weights[static_cast<std::size_t>(i - taps.first)] * value(i);
+    sum = sum + product;
+  }
+  return sum;
+}
+
+// Rows first, then columns: the numbers of every processor and device.
+TEST(ImageParts, ResizedAreSumsInAnOrderThatIsKnown) {
+  std::mt19937_64 random(test_seed());
+  io::Resizer resizer;
+  Image result;
+  for (int round = 0; round < 300; ++round) {
+    const int channels = round % 2 ? 3 : 1;
+    const Image image = picture(1 + below(random, 70), 1 + below(random, 70), channels, random);
+    const io::TapTable down = io::make_taps(image.height, 1 + below(random, 40));
+    const io::TapTable across = io::make_taps(image.width, 1 + below(random, 140));
+    resizer(image, 0, 0, down, across, result);
+    ASSERT_EQ(result.pixels.size(), down.size() * across.size() * static_cast<std::size_t>(channels));
+    auto pixel = result.pixels.begin();
+    for (std::size_t y = 0; y < down.size(); ++y) {
+      std::vector<float> sums;
+      for (int x = 0; x < image.width * channels; ++x)
+        sums.push_back(sum_of(down[y], 0, [&](int row) {
+          return static_cast<float>(image.pixels[static_cast<std::size_t>(row * image.width * channels + x)]);
+        }));
+      for (std::size_t x = 0; x < across.size(); ++x) {
+        for (int c = 0; c < channels; ++c) {
+          const float sum = sum_of(across[x], 0.5f,
+                                   [&](int column) { return sums[static_cast<std::size_t>(column * channels + c)]; });
+          ASSERT_EQ(*pixel++, static_cast<int>(std::min(sum, 255.0f)))
+              << image.width << " x " << image.height << " to " << across.size() << " x " << down.size() << ", "
+              << channels << " channels: pixel " << x << ", " << y;
+        }
+      }
+    }
   }
 }
 
