@@ -1,5 +1,6 @@
 #include "example_decoder.h"
 
+#include <paceline/detail/vector_code.h>
 #include <paceline/error.h>
 
 #include <algorithm>
@@ -11,11 +12,32 @@
 namespace paceline::io {
 namespace {
 
-constexpr int kLevels = 256;
 constexpr float kNoLabel = -1;  // as MXNet's iterators for detection fill rows up
 
 float of_channel(const std::vector<double>& values, std::size_t channel) {
   return static_cast<float>(values.size() == 1 ? values[0] : values.at(channel));
+}
+
+// The channels of `count` pixels of 3, one behind the other.
+PACELINE_INLINE inline void split_colours(const std::uint8_t* pixels, std::ptrdiff_t count,
+                                          std::uint8_t* __restrict to) {
+  std::uint8_t* __restrict second = to + count;
+  std::uint8_t* __restrict third = second + count;
+  for (std::ptrdiff_t x = 0; x < count; ++x) {
+    to[x] = pixels[3 * x];
+    second[x] = pixels[3 * x + 1];
+    third[x] = pixels[3 * x + 2];
+  }
+}
+
+template <class T, class Value>
+PACELINE_INLINE inline void write_values(const std::uint8_t* from, std::ptrdiff_t count, bool mirrored,
+                                         const Value& value, T* __restrict to) {
+  if (mirrored) {
+    for (std::ptrdiff_t x = 0; x < count; ++x) to[x] = value(from[count - 1 - x]);
+  } else {
+    for (std::ptrdiff_t x = 0; x < count; ++x) to[x] = value(from[x]);
+  }
 }
 
 }  // namespace
@@ -33,8 +55,6 @@ ExampleDecoder::ExampleDecoder(const ExampleFormat& format) : format_(format) {
   for (std::size_t c = 0; c < channels; ++c) {
     factor_.push_back(scale / of_channel(deviation, c));
     offset_.push_back(-of_channel(mean, c) / of_channel(deviation, c));
-    for (int pixel = 0; pixel < kLevels; ++pixel)
-      values_.push_back(static_cast<float>(pixel) * factor_.back() + offset_.back());
   }
 }
 
@@ -63,20 +83,14 @@ void ExampleDecoder::decode(std::string_view record, std::uint64_t seed, std::sp
   const Image& image = picture.nearly_done();
   if (!format_.pipeline->normalize()) {
     write_planes(image, picture.geometry(), static_cast<std::uint8_t*>(to[0]),
-                 [](std::size_t) { return [](std::uint8_t pixel) { return pixel; }; });
+                 [](std::size_t) { return [](std::uint8_t pixel) PACELINE_INLINE { return pixel; }; });
     return;
   }
   auto* const data = static_cast<float*>(to[0]);
-  if (format_.channels == 1) {
-    // Neighbours in memory, for which the processor computes several at a time.
-    write_planes(image, picture.geometry(), data, [factor = factor_[0], offset = offset_[0]](std::size_t) {
-      return [=](std::uint8_t pixel) { return static_cast<float>(pixel) * factor + offset; };
-    });
-  } else {
-    write_planes(image, picture.geometry(), data, [this](std::size_t channel) {
-      return [values = values_.data() + channel * kLevels](std::uint8_t pixel) { return values[pixel]; };
-    });
-  }
+  write_planes(image, picture.geometry(), data, [this](std::size_t channel) {
+    return [factor = factor_[channel], offset = offset_[channel]](std::uint8_t pixel)
+               PACELINE_INLINE { return static_cast<float>(pixel) * factor + offset; };
+  });
   format_.pipeline->finish(data, seed);
 }
 
@@ -106,35 +120,39 @@ Geometry ExampleDecoder::geometry(std::uint64_t seed) const {
 }
 
 template <class T, class Values>
-void ExampleDecoder::write_planes(const Image& image, const Geometry& geometry, T* data, const Values& values) const {
+void ExampleDecoder::write_planes(const Image& image, const Geometry& geometry, T* data, const Values& values) {
   const std::ptrdiff_t height = format_.height, width = format_.width, channels = format_.channels;
   const std::ptrdiff_t left = geometry.window.left;
   // Columns [first, last) of the window come from the image; those outside are padding.
   const std::ptrdiff_t first = std::clamp<std::ptrdiff_t>(-left, 0, width);
   const std::ptrdiff_t last = std::clamp<std::ptrdiff_t>(image.width - left, first, width);
+  const std::ptrdiff_t before = geometry.mirrored ? width - last : first, count = last - first;
+  line_.resize(static_cast<std::size_t>(count * channels));
 
-  for (std::ptrdiff_t c = 0; c < channels; ++c) {
-    const auto value = values(static_cast<std::size_t>(c));
-    const T outside = value(geometry.outside[static_cast<std::size_t>(c)]);
-    for (std::ptrdiff_t y = 0; y < height; ++y, data += width) {
+  detail::vector_code([&]() PACELINE_INLINE {
+    for (std::ptrdiff_t y = 0; y < height; ++y) {
       const std::ptrdiff_t from_row = geometry.window.top + (geometry.upside_down ? height - 1 - y : y);
-      if (from_row < 0 || from_row >= image.height) {
-        std::fill_n(data, width, outside);
-        continue;
+      const bool inside = from_row >= 0 && from_row < image.height;
+      const std::uint8_t* line = nullptr;
+      if (inside) line = image.pixels.data() + (from_row * image.width + left + first) * channels;
+      if (inside && channels == 3) {
+        split_colours(line, count, line_.data());
+        line = line_.data();
       }
-      const std::uint8_t* pixel = image.pixels.data() + (from_row * image.width + left + first) * channels + c;
-      std::fill_n(data, first, outside);
-      if (channels == 1) {
-        for (std::ptrdiff_t x = first; x < last; ++x) data[x] = value(pixel[x - first]);
-      } else {
-        for (std::ptrdiff_t x = first; x < last; ++x, pixel += channels) {
-          data[x] = value(*pixel);
+      for (std::ptrdiff_t c = 0; c < channels; ++c) {
+        const auto value = values(static_cast<std::size_t>(c));
+        const T outside = value(geometry.outside[static_cast<std::size_t>(c)]);
+        T* const row = data + (c * height + y) * width;
+        if (!inside) {
+          std::fill_n(row, width, outside);
+          continue;
         }
+        std::fill_n(row, before, outside);
+        write_values(line + c * count, count, geometry.mirrored, value, row + before);
+        std::fill(row + before + count, row + width, outside);
       }
-      std::fill(data + last, data + width, outside);
-      if (geometry.mirrored) std::reverse(data, data + width);
     }
-  }
+  });
 }
 
 }  // namespace paceline::io

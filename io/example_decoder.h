@@ -57,14 +57,14 @@ class ExampleDecoder final : public Decoder {
   std::vector<float> labels_of(const ImageRecord& record) const;
   // values(channel)(pixel) are the numbers.
   template <class T, class Values>
-  void write_planes(const Image& image, const Geometry& geometry, T* data, const Values& values) const;
+  void write_planes(const Image& image, const Geometry& geometry, T* data, const Values& values);
 
   ExampleFormat format_;
   std::vector<float> factor_;
   std::vector<float> offset_;
-  std::vector<float> values_;  // of each channel, the 256 numbers that pixels become
   ImageCodec codec_;
   PictureMemory memory_;
+  std::vector<std::uint8_t> line_;  // the channels of a row of pixels, one behind the other
 };
 
 }  // namespace paceline::io

@@ -5,8 +5,12 @@
 #include <paceline/record_loader.h>
 
 #include <cstring>
+#include <memory>
 #include <stdexcept>
 
+#include "augment/image_pipeline.h"
+#include "augment/picture.h"
+#include "example_decoder.h"
 #include "fixtures.h"
 
 namespace paceline::test {
@@ -250,6 +254,59 @@ TEST(ImageDecoder, KeepsPixelsAsBytes) {
   EXPECT_THAT(
       error_of<InvalidArgument>([&] { RecordLoader loader(set, {.image = {.mean = {.5f}, .dtype = DType::kUint8}}); }),
       HasSubstr("without mean and deviation"));
+}
+
+// What an image becomes by the steps, with borders and turned round, for every width of the rows.
+TEST(ImageDecoder, WritesEachChannelAsItsNumbers) {
+  std::mt19937_64 random(test_seed());
+  for (int width = 1; width < 140; ++width) {
+    const int channels = width % 3 ? 3 : 1, height = 3;
+    const bool normalized = width % 5 != 0;
+    Image image{height, width, channels, {}};
+    for (int i = 0; i < height * width * channels; ++i) image.pixels.push_back(static_cast<std::uint8_t>(random()));
+    const std::string steps =
+        str("random_crop(pad=", width % 4, ",fill=", channels == 3 ? "10:20:30" : "40", ");flip;flip_vertical",
+            !normalized     ? ""
+            : channels == 3 ? ";normalize(mean=0.5:0.25:0.125,deviation=0.25:0.5:0.75)"
+                            : ";normalize(mean=0.5,deviation=0.25)");
+    io::ExampleFormat format;
+    format.channels = channels;
+    format.height = height;
+    format.width = width;
+    format.dtype = normalized ? DType::kFloat32 : DType::kUint8;
+    format.pipeline =
+        std::make_shared<io::ImagePipeline>(augment::parse(steps), augment::Size{height, width}, channels);
+    ImageCodec codec;
+    const float label = 3;
+    const std::string bytes = codec.encode(image, ImageEncoding::kRaw);
+    const std::string record = pack_image_record({&label, 1}, 0, bytes);
+
+    const auto count = static_cast<std::size_t>(height * width * channels);
+    std::vector<float> numbers(count);
+    std::vector<std::uint8_t> whole(count);
+    std::int32_t its_label = 0;
+    io::ExampleDecoder decoder(format);
+    for (std::uint64_t seed = 0; seed < 8; ++seed) {
+      void* const to[] = {normalized ? static_cast<void*>(numbers.data()) : whole.data(), &its_label};
+      decoder.decode(record, seed, to);
+      EXPECT_EQ(its_label, 3);
+      io::PictureMemory memory;
+      io::Picture picture(codec, codec.header(bytes), channels, memory);
+      format.pipeline->run(picture, seed);
+      const std::vector<std::uint8_t>& pixels = picture.pixels().pixels;
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t plane = static_cast<std::size_t>(height * width), c = i / plane;
+        const std::uint8_t pixel = pixels[i % plane * static_cast<std::size_t>(channels) + c];
+        if (!normalized) {
+          ASSERT_EQ(whole[i], pixel) << steps << ", " << i << " of " << width;
+          continue;
+        }
+        // The compiler may not join the two.
+        const volatile float product = static_cast<float>(pixel) * decoder.factor()[c];
+        ASSERT_EQ(numbers[i], product + decoder.offset()[c]) << steps << ", " << i << " of " << width;
+      }
+    }
+  }
 }
 
 // A data set of one grey and one coloured image, of 2 x 2 pixels.
