@@ -31,8 +31,14 @@ std::uint64_t stable_hash(std::string_view bytes) {
 
 std::string identity_of(const std::vector<std::string>& files) {
   std::string text;
+  std::filesystem::path here;  // asked for once, and only where a file has a relative path
   for (const std::string& file : files) {
-    text += std::filesystem::absolute(file).lexically_normal().string();
+    std::filesystem::path path = file;
+    if (path.is_relative()) {
+      if (here.empty()) here = std::filesystem::current_path();
+      path = here / path;
+    }
+    text += path.lexically_normal().string();
     struct stat status = {};
     if (stat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode))
       text += str('\t', status.st_size, '\t', status.st_mtim.tv_sec, '.', status.st_mtim.tv_nsec);

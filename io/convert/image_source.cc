@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,18 +33,23 @@ class ImageFiles final : public ImageBytes {
     const auto fail = [] { throw IoError(str("it cannot be read: ", std::generic_category().message(errno))); };
     const detail::Descriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     if (file.number() < 0) fail();
+    struct stat status = {};
+    if (fstat(file.number(), &status) != 0) fail();
+    const bool regular = S_ISREG(status.st_mode);
+    const auto size = static_cast<std::size_t>(regular ? status.st_size : 0);
     std::string bytes;
     for (;;) {
       constexpr std::size_t kBlock = 1 << 16;
       constexpr int kMilliseconds = 100;
       wait();
       pollfd ready = {file.number(), POLLIN, 0};
-      if (poll(&ready, 1, kMilliseconds) <= 0) continue;
-      const std::size_t before = bytes.size();
-      bytes.resize(before + kBlock);
-      const ssize_t got = ::read(file.number(), bytes.data() + before, kBlock);
+      if (!regular && poll(&ready, 1, kMilliseconds) <= 0) continue;
+      // One byte more than a file has shows that it has no more.
+      const std::size_t before = bytes.size(), block = before < size ? size - before + 1 : kBlock;
+      bytes.resize(before + block);
+      const ssize_t got = ::read(file.number(), bytes.data() + before, block);
       bytes.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-      if (got == 0) return bytes;
+      if (got == 0 || (got > 0 && bytes.size() == size)) return bytes;
       if (got < 0 && errno != EINTR && errno != EAGAIN) fail();
     }
   }

@@ -8,7 +8,10 @@
 
 #include <zlib.h>
 
+#include <array>
+#include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <set>
 
 #include "convert/source.h"
@@ -587,6 +590,45 @@ TEST(ImageSource, CountsPixels) {
   EXPECT_DOUBLE_EQ(grey.mean, 0.4);
   EXPECT_NEAR(grey.deviation, std::sqrt((0.16 + 0.36 + 0.04 + 0) / 4), 1e-12);
   EXPECT_THAT(manifest.statistics.classes, ElementsAre(std::pair{"0", 1}, std::pair{"1", 1}));
+}
+
+// Images of every remainder, and one whose squares need more than 32 bits.
+TEST(ImageSource, CountsPixelsOfEveryColour) {
+  TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "images/a");
+  std::mt19937_64 random(test_seed());
+  struct Expected {
+    std::int64_t count = 0;
+    double sum = 0, squares = 0, smallest = 1, largest = 0;
+  };
+  std::map<std::string, Expected> expected;
+  for (int i = 0; i < 60; ++i) {
+    const int channels = i % 3 ? 3 : 1, width = i == 1 ? 1500 : 1 + i * 7 % 64, height = i == 1 ? 1100 : 1 + i % 5;
+    Image image{height, width, channels, {}};
+    for (int k = 0; k < height * width * channels; ++k) {
+      const std::uint64_t level = i == 1 ? 255 : 20 + random() % 230;
+      image.pixels.push_back(static_cast<std::uint8_t>(level));
+      Expected& all = expected[channels == 1 ? "grey" : std::array{"red", "green", "blue"}.at(k % 3)];
+      const double number = static_cast<double>(level) / 255;
+      ++all.count;
+      all.sum += number;
+      all.squares += number * number;
+      all.smallest = std::min(all.smallest, number);
+      all.largest = std::max(all.largest, number);
+    }
+    write_all(folder / str("images/a/", i, ".png"), ImageCodec().encode(image, ImageEncoding::kPng));
+  }
+  const Manifest manifest = convert_one(folder, image_source(folder / "images"));
+  ASSERT_EQ(manifest.statistics.numbers.size(), expected.size());
+  for (const auto& [name, all] : expected) {
+    const NumberStatistics& found = manifest.statistics.numbers.at(name);
+    const auto count = static_cast<double>(all.count);
+    EXPECT_EQ(found.count, all.count) << name;
+    EXPECT_NEAR(found.mean, all.sum / count, 1e-9) << name;
+    EXPECT_NEAR(found.deviation, std::sqrt(all.squares / count - std::pow(all.sum / count, 2)), 1e-6) << name;
+    EXPECT_DOUBLE_EQ(found.smallest, all.smallest) << name;
+    EXPECT_DOUBLE_EQ(found.largest, all.largest) << name;
+  }
 }
 
 TEST(RecordSource, DividesWhatIsThere) {
