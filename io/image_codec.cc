@@ -284,14 +284,25 @@ ImageHeader ImageCodec::header(std::string_view bytes) {
 }
 
 void ImageCodec::decode_part(const Rectangle& part, Image& image, int channels, int reduced) {
+  decode_part(part, image, channels, reduced, true);
+}
+
+Rectangle ImageCodec::decode_around(const Rectangle& part, Image& image, int channels, int reduced) {
+  return decode_part(part, image, channels, reduced, false);
+}
+
+Rectangle ImageCodec::decode_part(const Rectangle& part, Image& image, int channels, int reduced, bool exact) {
   require(channels == 0 || channels == 1 || channels == 3, "an image is decoded to 1 or 3 channels, not ", channels);
   const ImageHeader& header = state_->header;
   const bool may_be = reduced == 2 || reduced == 4 || reduced == 8;
   require(reduced == 1 || (may_be && header.encoding == ImageEncoding::kJpeg),
           "JPEGs alone are decoded smaller, by 2, 4 or 8, not by ", reduced);
   io::check_inside(part, (header.height + reduced - 1) / reduced, (header.width + reduced - 1) / reduced);
+  Rectangle shown = part;
   switch (header.encoding) {
-    case ImageEncoding::kJpeg: state_->jpeg.read(part, channels ? channels : header.channels, reduced, image); break;
+    case ImageEncoding::kJpeg:
+      shown = state_->jpeg.read(part, channels ? channels : header.channels, reduced, exact, image);
+      break;
     case ImageEncoding::kPng:
       decode_png(state_->bytes, image);
       if (part.height != image.height || part.width != image.width)
@@ -300,6 +311,7 @@ void ImageCodec::decode_part(const Rectangle& part, Image& image, int channels, 
     case ImageEncoding::kRaw: decode_pnm(state_->bytes, part, image); break;
   }
   convert(image, channels);
+  return shown;
 }
 
 std::string ImageCodec::encode(const Image& image, ImageEncoding encoding, int quality) {

@@ -124,7 +124,7 @@ void read_rows(jpeg_decompress_struct& info, const Rectangle& part, std::vector<
 
 }  // namespace
 
-void JpegDecoder::read(const Rectangle& part, int channels, int reduced, Image& image) {
+Rectangle JpegDecoder::read(const Rectangle& part, int channels, int reduced, bool exact, Image& image) {
   State& state = *state_;
   jpeg_decompress_struct& info = state.info;
   const bool four = info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK;
@@ -134,33 +134,43 @@ void JpegDecoder::read(const Rectangle& part, int channels, int reduced, Image& 
   info.scale_denom = static_cast<unsigned>(reduced);
   const JDIMENSION columns = (info.image_width + info.scale_denom - 1) / info.scale_denom;
   const std::size_t colours = four ? 4 : static_cast<std::size_t>(channels);
-  const std::size_t row = static_cast<std::size_t>(part.width) * colours;
-  image.height = part.height;
-  image.width = part.width;
-  image.channels = four ? 3 : channels;
-  image.pixels.resize(static_cast<std::size_t>(part.height) * static_cast<std::size_t>(part.width) *
-                      static_cast<std::size_t>(image.channels));
   // Where the end is missing, decoding all of it finds out whether data are missing, too.
   const bool whole_columns = part.width == static_cast<int>(columns);
   const bool may_stop = ends_complete(state.bytes);
 
-  if (four) state.inks.resize(static_cast<std::size_t>(part.height) * row);
-  JSAMPLE* const first = four ? state.inks.data() : image.pixels.data();
-  state.rows.resize(static_cast<std::size_t>(part.height));
-  for (std::size_t y = 0; y < state.rows.size(); ++y) state.rows[y] = first + y * row;
-  if (!whole_columns || !may_stop) state.line.resize(static_cast<std::size_t>(columns) * colours);
-  JSAMPLE* const line = whole_columns ? nullptr : state.line.data();
-
-  const bool read = guarded(state.errors, [&] {
+  JDIMENSION from = 0, width = columns;
+  const bool started = guarded(state.errors, [&] {
     jpeg_start_decompress(&info);
-    JDIMENSION from = 0, width = columns;
     // Of a progressive image that misses scans, blocks are smoothed by their neighbours, which a part would not have.
     if (!whole_columns && !info.progressive_mode) {
       from = static_cast<JDIMENSION>(std::max(part.left - kMargin, 0));
       width = std::min(static_cast<JDIMENSION>(part.left + part.width + kMargin), columns) - from;
     }
     if (width < columns) jpeg_crop_scanline(&info, &from, &width);
-    const std::size_t offset = (static_cast<std::size_t>(part.left) - from) * colours;
+  });
+  if (!started) state.refuse();
+
+  Rectangle kept = part;
+  if (!exact && !four) {
+    kept.left = static_cast<int>(from);
+    kept.width = static_cast<int>(width);
+  }
+  const std::size_t row = static_cast<std::size_t>(kept.width) * colours;
+  image.height = kept.height;
+  image.width = kept.width;
+  image.channels = four ? 3 : channels;
+  image.pixels.resize(static_cast<std::size_t>(kept.height) * static_cast<std::size_t>(kept.width) *
+                      static_cast<std::size_t>(image.channels));
+  if (four) state.inks.resize(static_cast<std::size_t>(kept.height) * row);
+  JSAMPLE* const first = four ? state.inks.data() : image.pixels.data();
+  state.rows.resize(static_cast<std::size_t>(kept.height));
+  for (std::size_t y = 0; y < state.rows.size(); ++y) state.rows[y] = first + y * row;
+  const bool whole_lines = kept.width == static_cast<int>(width);
+  if (!whole_lines || !may_stop) state.line.resize(static_cast<std::size_t>(columns) * colours);
+  JSAMPLE* const line = whole_lines ? nullptr : state.line.data();
+
+  const bool read = guarded(state.errors, [&] {
+    const std::size_t offset = (static_cast<std::size_t>(kept.left) - from) * colours;
     if (part.top > kMargin) jpeg_skip_scanlines(&info, static_cast<JDIMENSION>(part.top - kMargin));
     while (info.output_scanline < static_cast<JDIMENSION>(part.top)) {
       JSAMPLE* above = line ? line : state.rows[0];
@@ -175,12 +185,13 @@ void JpegDecoder::read(const Rectangle& part, int channels, int reduced, Image& 
       jpeg_abort_decompress(&info);
   });
   if (!read || state.errors.damaged) state.refuse();
-  if (!four) return;
+  if (!four) return kept;
   // Adobe stores the complement of each ink.
   const JSAMPLE* ink = state.inks.data();
   for (std::size_t i = 0; i < state.inks.size() / 4; ++i, ink += 4) {
     for (std::size_t c = 0; c < 3; ++c) image.pixels[3 * i + c] = static_cast<JSAMPLE>(ink[c] * ink[3] / 255);
   }
+  return kept;
 }
 
 }  // namespace paceline::io

@@ -19,8 +19,9 @@ class JpegDecoder {
   // Reads the header. `bytes` must stay until read() or the next open().
   ImageHeader open(std::string_view bytes);
   // Decodes `part` of what was opened, to `channels` (1 or 3; four inks become 3 always). `reduced` 1, 2, 4 or 8: of
-  // the image that is so many times smaller. Once for each open().
-  void read(const Rectangle& part, int channels, int reduced, Image& image);
+  // the image that is so many times smaller. Once for each open(). Returns what `image` shows: the part, or unless
+  // `exact`, more columns, as libjpeg decodes whole blocks. Pixels in those columns may differ from the image's.
+  Rectangle read(const Rectangle& part, int channels, int reduced, bool exact, Image& image);
 
  private:
   struct State;

@@ -88,21 +88,24 @@ void Picture::start_from_held() {
   geometry_.width = held.width;
 }
 
-// Makes `held` this part of the source, which is decoded so many times smaller.
-void Picture::decode(const Rectangle& part, int reduced) {
+// Makes `held` this part of the image, which is decoded so many times smaller, or more columns. Returns what it shows.
+Rectangle Picture::decode(const Rectangle& part, int reduced) {
   const StageScope stage(Stage::kDecode);
-  std::exchange(codec_, nullptr)->decode_part(part, memory_->held, channels_, reduced);
+  return std::exchange(codec_, nullptr)->decode_around(part, memory_->held, channels_, reduced);
 }
 
-// Makes `held` the part (inside the source, which is not resized or before it is).
-const Image& Picture::fetch(const Rectangle& part) {
-  const Rectangle at{geometry_.source.top + part.top, geometry_.source.left + part.left, part.height, part.width};
+// Makes `held` the part (inside the source, which is not resized or before it is), or more columns. Returns what it
+// shows.
+Rectangle Picture::fetch(const Rectangle& part) {
+  const Rectangle& source = geometry_.source;
+  const Rectangle at{source.top + part.top, source.left + part.left, part.height, part.width};
   Image& held = memory_->held;
-  if (codec_)
-    decode(at, 1);
-  else if (at != Rectangle{0, 0, held.height, held.width})
-    held = paceline::crop(held, at.top, at.left, at.height, at.width);
-  return held;
+  if (codec_) {
+    const Rectangle shown = decode(at, 1);
+    return {shown.top - source.top, shown.left - source.left, shown.height, shown.width};
+  }
+  if (at != Rectangle{0, 0, held.height, held.width}) held = paceline::crop(held, at.top, at.left, at.height, at.width);
+  return part;
 }
 
 // How many times smaller the image may be decoded.
@@ -139,11 +142,8 @@ void Picture::resize_window(const Rectangle& inner) {
   across.set(lines(source.left, source.width), geometry_.width, inner.left, inner.width);
   const int top = down.front().first, left = across.front().first;
   const Rectangle part{top, left, down.back().end() - top, across.back().end() - left};
-  if (reduced == 1)
-    fetch(part);
-  else
-    decode(part, reduced);
-  memory_->resizer(memory_->held, top, left, down, across, memory_->spare);
+  const Rectangle shown = reduced == 1 ? fetch(part) : decode(part, reduced);
+  memory_->resizer(memory_->held, shown.top, shown.left, down, across, memory_->spare);
   std::swap(memory_->held, memory_->spare);
 }
 
@@ -156,11 +156,12 @@ const Image& Picture::nearly_done() {
   if (is_resized())
     resize_window(made);
   else
-    fetch(made);
+    made = fetch(made);
   start_from_held();
+  const Image& held = memory_->held;
   geometry_.window = {window.top - made.top, window.left - made.left, window.height, window.width};
-  if (inner.height == 0 || inner.width == 0) geometry_.window = {1, 1, window.height, window.width};
-  return memory_->held;
+  if (inner.height == 0 || inner.width == 0) geometry_.window = {held.height, held.width, window.height, window.width};
+  return held;
 }
 
 namespace {

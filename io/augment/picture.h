@@ -68,9 +68,8 @@ class Picture {
   }
   // All of the held image, as it is.
   void start_from_held();
-  // The part of the source as a part of what was decoded; the first row and column of that in the source.
-  void decode(const Rectangle& part, int reduced);
-  const Image& fetch(const Rectangle& part);
+  Rectangle decode(const Rectangle& part, int reduced);
+  Rectangle fetch(const Rectangle& part);
   void resize_window(const Rectangle& inner);
   int reduction() const;
   Rectangle inner_window() const;

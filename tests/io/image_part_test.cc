@@ -55,7 +55,7 @@ Rectangle part_of(const Image& image, std::mt19937_64& random) {
 TEST(ImageParts, OfJpegsEqualCropsOfTheWhole) {
   std::mt19937_64 random(test_seed());
   ImageCodec codec;
-  Image whole, part;
+  Image whole, part, around;
   for (const int subsampling : {TJSAMP_444, TJSAMP_422, TJSAMP_420, TJSAMP_440, TJSAMP_411, TJSAMP_GRAY}) {
     for (const int flags : {0, TJFLAG_PROGRESSIVE}) {
       for (int round = 0; round < 60; ++round) {
@@ -71,6 +71,10 @@ TEST(ImageParts, OfJpegsEqualCropsOfTheWhole) {
               << "subsampling " << subsampling << ", flags " << flags << ", " << image.width << " x " << image.height
               << " to " << channels << " channels: " << at.width << " x " << at.height << " at (" << at.left << ", "
               << at.top << ")";
+          codec.header(jpeg);
+          const Rectangle shown = codec.decode_around(at, around, channels);
+          ASSERT_EQ(Rectangle({shown.top, shown.left, around.height, around.width}), shown);
+          ASSERT_EQ(crop(around, at.top - shown.top, at.left - shown.left, at.height, at.width).pixels, part.pixels);
         }
       }
     }

@@ -64,11 +64,16 @@ class ImageCodec {
   // that has so many times fewer rows and columns (rounded up), whose pixels are about the means of those they stand
   // for. Throws as decode() and crop() do.
   void decode_part(const Rectangle& part, Image& image, int channels = 0, int reduced = 1);
+  // The same, but `image` may have more columns beside the part, with any pixels: it saves cutting them off. Returns
+  // the part that `image` shows.
+  Rectangle decode_around(const Rectangle& part, Image& image, int channels = 0, int reduced = 1);
   // The encoded image. `quality` is JPEG's, 1 to 100; other encodings ignore it. Throws InvalidArgument for an image or
   // a quality that cannot be.
   std::string encode(const Image& image, ImageEncoding encoding, int quality = 95);
 
  private:
+  Rectangle decode_part(const Rectangle& part, Image& image, int channels, int reduced, bool exact);
+
   struct State;
   std::unique_ptr<State> state_;
 };
