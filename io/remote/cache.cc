@@ -110,7 +110,7 @@ std::uint64_t ShardCache::Wanted::most_bytes() const {
 }
 
 std::optional<ShardCache::Held> ShardCache::take(const Wanted& shard, const Fill& fill, const detail::Tick& tick,
-                                                 const std::function<void()>& has_room) try {
+                                                 const std::function<void()>& has_room, Room room) try {
   const std::string folder = path(shard.key), lock = folder + std::string(kLock), part = part_of(shard);
   bool fetched = false;
   const auto in_use = [&](FileLock shared) {
@@ -124,7 +124,7 @@ std::optional<ShardCache::Held> ShardCache::take(const Wanted& shard, const Fill
       return in_use(std::move(*shared));
     if (auto alone = FileLock::attempt(lock, FileLock::kAlone); alone && !is_whole(shard)) {
       remove_what_is_left_of(shard.key);
-      if (!make_room(shard, tick)) return {};
+      if (!make_room(shard, tick, room)) return {};
       // Somebody who lists the folder meanwhile could miss both names, or remove the shard before it is in use.
       std::optional<FileLock> only;
       try {
@@ -183,7 +183,7 @@ std::string ShardCache::part_of(const Wanted& shard) const {
 }
 
 // Also takes the room.
-bool ShardCache::make_room(const Wanted& shard, const detail::Tick& tick) const {
+bool ShardCache::make_room(const Wanted& shard, const detail::Tick& tick, Room room) const {
   const FileLock only = room_lock(tick);
   std::vector<Entry> entries;
   std::uint64_t used = 0;
@@ -200,7 +200,7 @@ bool ShardCache::make_room(const Wanted& shard, const detail::Tick& tick) const 
   const auto lock_of = [&](const Entry& entry) { return path(Entry::key_of(entry.name)) + std::string(kLock); };
   std::uint64_t removable = 0;  // nothing is removed where all of it does not suffice
   for (const Entry& entry : entries) {
-    if (used - removable + needed <= most) break;
+    if (room == Room::kFree || used - removable + needed <= most) break;
     if (FileLock::attempt(lock_of(entry), FileLock::kAlone)) removable += entry.bytes;
   }
   if (used - removable + needed > most) return false;

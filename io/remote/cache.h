@@ -45,13 +45,18 @@ class ShardCache {
     bool fetched = false;     // by this call
     std::uint64_t bytes = 0;  // of its files
   };
+  // Where a shard gets its room.
+  enum class Room {
+    kMade,  // others are removed for it
+    kFree,  // nothing is removed for it
+  };
   // Writes the files of a shard into a folder.
   using Fill = std::function<void(const std::string& folder)>;
   // Takes a shard into use. If the cache does not have it, `fill` fetches it first. Blocks while somebody else fetches
   // it, and calls `has_room` meanwhile, as that process has taken the shard's room. Returns none where shards in use
-  // leave no room. Throws what `fill` and `tick` throw, and IoError.
+  // leave no room, or, with kFree, any shards. Throws what `fill` and `tick` throw, and IoError.
   std::optional<Held> take(const Wanted& shard, const Fill& fill, const detail::Tick& tick,
-                           const std::function<void()>& has_room = {});
+                           const std::function<void()>& has_room = {}, Room room = Room::kMade);
   // Removes a shard that turned out to be damaged. Returns false, and removes nothing, where somebody uses it.
   bool drop(const std::string& key);
   // Is the cache's size, as it is now, smaller than `bytes`?
@@ -66,7 +71,7 @@ class ShardCache {
   std::string part_of(const Wanted& shard) const;
   FileLock room_lock(const detail::Tick& tick) const;
   bool is_whole(const Wanted& shard) const;
-  bool make_room(const Wanted& shard, const detail::Tick& tick) const;
+  bool make_room(const Wanted& shard, const detail::Tick& tick, Room room) const;
   std::uint64_t used_bytes() const;
   std::uint64_t most_bytes(std::uint64_t used) const;
 

@@ -227,10 +227,6 @@ bool RemoteShards::may_fetch_guesses() const { return !guesses_.empty() && next_
 
 void RemoteShards::work_on_guesses() {
   name_thread("fetch ahead");
-  const detail::Tick tick = [this] {
-    Lock lock(mutex_);
-    if (ended_ || give_way_) throw Error("the shard may not be needed");
-  };
   for (;;) {
     std::vector<std::size_t> shards;
     {
@@ -241,21 +237,31 @@ void RemoteShards::work_on_guesses() {
       guessing_ = true;
       give_way_ = false;
     }
-    std::vector<CachedShard> held;  // so that the second does not take the first one's room
+    const auto give_up = std::chrono::steady_clock::now() + patience_ / 2;  // others may wait for its room
     try {
-      for (const std::size_t shard : shards) {
-        tick();
-        held.push_back(open_in_cache(
-            cache_, manifest_, name_, manifest_.shards[shard], OnDamage::kFail, [] {}, tick));
-        if (!held.back().held) break;
-      }
+      for (const std::size_t shard : shards)
+        if (!fetch_guess(shard, give_up)) break;
     } catch (...) {  // a batch that needs the shard gets its own error
     }
-    held.clear();
     Lock lock(mutex_);
     guessing_ = false;
     try_again();
   }
+}
+
+// Returns false where there is no free room.
+bool RemoteShards::fetch_guess(std::size_t shard, std::chrono::steady_clock::time_point give_up) {
+  const detail::Tick tick = [&] {
+    Lock lock(mutex_);
+    const bool too_long = std::chrono::steady_clock::now() > give_up && entries_[shard].first_batch < 0;
+    if (ended_ || give_way_ || too_long) throw Error("the shard may not be needed");
+  };
+  tick();
+  const Shard& described = manifest_.shards[shard];
+  const auto fill = [&](const std::string& folder) {
+    fetch_shard(manifest_, name_, described, folder, OnDamage::kFail, tick);
+  };
+  return cache_.take(wanted(manifest_, described), fill, tick, {}, ShardCache::Room::kFree).has_value();
 }
 
 // Where shards in use leave no room: waits for this process as long as it will give some. Then it waits for other

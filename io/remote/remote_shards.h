@@ -4,7 +4,9 @@
 // whether an epoch ends: each batch must find room for the shards that are in use then.
 //
 // Where an epoch comes in pieces, nobody knows the next piece. A guess at its shards is fetched when those of this
-// piece are there, as long as guesses come true. It is put into the cache and let go. No batch waits for its room.
+// piece are there, as long as guesses come true. It takes only free room of the cache, and once it is there, other
+// shards may take that room. It is given up where this process needs the room, and otherwise before other processes
+// lose patience.
 
 #include <paceline/manifest.h>
 #include <paceline/mutex.h>
@@ -70,6 +72,7 @@ class RemoteShards {
   void walk_on(const Walk& guess);
   void work();
   void work_on_guesses();
+  bool fetch_guess(std::size_t shard, std::chrono::steady_clock::time_point give_up);
   CachedShard fetch(std::size_t shard);
   void fetch_with_patience(std::size_t shard);
   void settle(std::size_t shard, CachedShard fetched, std::exception_ptr error) PACELINE_REQUIRES(mutex_);

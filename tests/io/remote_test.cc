@@ -754,15 +754,56 @@ TEST_F(Remote, AGuessGivesWayToAShardThatABatchNeeds) {
   StallingServer stalling(folder_ / "",
                           [](const WebRequest& request) { return request.path.ends_with("1-of-00006.rec"); });
   const Manifest manifest = Manifest::load(stalling.server().url("set.manifest"));
-  io::RemoteShards shards(manifest, "set", OnDamage::kFail, std::chrono::nanoseconds(0));
+  const auto patience = std::chrono::seconds(60), at_once = std::chrono::seconds(20);
+  io::RemoteShards shards(manifest, "set", OnDamage::kFail, patience);
   shards.begin([](std::vector<std::size_t>&) { return false; });
   shards.extend(one_batch({0}), one_batch({0, 1}));
   EXPECT_NO_THROW(shards.file(0));
   wait_until([&] { return stalling.server().requests("1-of-00006.rec") > 0; });
   shards.passed(1);
+  const auto began = std::chrono::steady_clock::now();
   shards.extend(one_batch({2, 3}));
   EXPECT_NO_THROW(shards.file(2));
   EXPECT_NO_THROW(shards.file(3));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, at_once);
+}
+
+TEST_F(Remote, AGuessEndsBeforeOtherProcessesLosePatience) {
+  setenv("PACELINE_CACHE_SIZE", std::to_string(room_of_two_shards()).c_str(), 1);
+  StallingServer stalling(folder_ / "",
+                          [](const WebRequest& request) { return request.path.ends_with("1-of-00006.rec"); });
+  const Manifest manifest = Manifest::load(stalling.server().url("set.manifest"));
+  const auto patience = std::chrono::seconds(4);
+  io::RemoteShards shards(manifest, "set", OnDamage::kFail, patience),
+      others(manifest, "set", OnDamage::kFail, patience);
+  shards.begin([](std::vector<std::size_t>&) { return false; });
+  shards.extend(one_batch({0}), one_batch({1}));
+  EXPECT_NO_THROW(shards.file(0));
+  wait_until([&] { return stalling.server().requests("1-of-00006.rec") > 0; });
+  others.begin(one_batch({2}));
+  EXPECT_NO_THROW(others.file(2));
+}
+
+TEST_F(Remote, AGuessRemovesNothing) {
+  setenv("PACELINE_CACHE_SIZE", std::to_string(room_of_two_shards()).c_str(), 1);
+  WebServer server(folder_ / "");
+  const Manifest manifest = Manifest::load(server.url("set.manifest"));
+  io::RemoteShards shards(manifest, "set", OnDamage::kFail);
+  shards.begin(one_batch({0, 1}));
+  for (const std::size_t shard : {0, 1}) EXPECT_NO_THROW(shards.file(shard));
+  shards.passed(1);
+  const std::string lock = in_cache(manifest, 2, ".lock");
+  const auto is_asked = [&] { return fs::exists(lock) && !io::FileLock::attempt(lock, io::FileLock::kShared); };
+  {
+    const auto room = io::FileLock::attempt(cache_ / "c/room.lock", io::FileLock::kAlone);
+    ASSERT_TRUE(room);
+    shards.extend(one_batch({1}), one_batch({2}));
+    EXPECT_NO_THROW(shards.file(1));
+    wait_until(is_asked);
+  }
+  wait_until([&] { return !is_asked(); });
+  EXPECT_TRUE(fs::exists(in_cache(manifest, 0, "")));
+  EXPECT_EQ(server.requests(".rec"), 2);
 }
 
 TEST_F(Remote, AGuessTakesNoRoomOfShardsInUseNorOfTheGuessBefore) {
