@@ -15,8 +15,8 @@
 namespace paceline::io {
 namespace {
 
-// Every so manieth batch has its stages measured, at first and after so many of these.
-constexpr std::int64_t kSampled = 4, kLaterSampled = 16, kOften = 64;
+// The stages are measured in every fourth batch, and after 256 batches in every 16th.
+constexpr std::int64_t kSampled = 4, kLaterSampled = 16, kOften = 256;
 constexpr double kLookSeconds = 0.02;  // between two looks at the number of threads
 constexpr std::size_t kReadyPastThreads = 2, kFewestReady = 4;
 
@@ -112,6 +112,7 @@ void Pipeline::run(Batches plan) {
     Lock lock(mutex_);
     plan_ = std::move(plan);
     planned_all_ = false;
+    plan_failure_ = nullptr;
     stopping_ = false;
   }
   look_.reset();
@@ -153,7 +154,7 @@ void Pipeline::join() {
 // Was every batch of the plan handed out? Then the threads end.
 bool Pipeline::is_drained() const {
   Lock lock(mutex_);
-  return !failure_ && planned_all_ && window_.empty();
+  return !failure_ && !plan_failure_ && planned_all_ && window_.empty();
 }
 
 // How many batches may be begun.
@@ -175,29 +176,41 @@ bool Pipeline::plan_next(Job& job) {
     return false;
   }
   const std::int64_t number = planned_++;
-  job.sampled = number % (number < kOften * kSampled ? kSampled : kLaterSampled) == 0;
+  job.sampled = number % (number < kOften ? kSampled : kLaterSampled) == 0;
   return true;
+}
+
+// Waits until a batch may be begun. None after the last one.
+std::shared_ptr<Pipeline::Job> Pipeline::begin_job() {
+  Lock lock(mutex_);
+  const auto may_go_on = [this]() PACELINE_NO_THREAD_SAFETY_ANALYSIS {
+    return stopping_ || planned_all_ || window_.size() < window();
+  };
+  if (!may_go_on()) {
+    const Clock::time_point began = Clock::now();
+    room_.wait(mutex_, may_go_on);
+    sums_.full += seconds_between(began, Clock::now());
+  }
+  if (stopping_ || planned_all_) return {};
+  try {
+    auto job = std::make_shared<Job>();
+    if (!plan_next(*job)) return {};
+    window_.push_back(job);
+    return job;
+  } catch (...) {  // next() throws it after the batches before
+    plan_failure_ = std::current_exception();
+    planned_all_ = true;
+    room_.notify_all();
+    ready_.notify_one();
+    return {};
+  }
 }
 
 void Pipeline::work(int thread) {
   name_thread("decode");
   become_single_threaded();
   std::unique_ptr<BatchMaker> maker;
-  for (;;) {
-    auto job = std::make_shared<Job>();
-    {
-      Lock lock(mutex_);
-      const auto may_go_on = [this]() PACELINE_NO_THREAD_SAFETY_ANALYSIS {
-        return stopping_ || planned_all_ || window_.size() < window();
-      };
-      if (!may_go_on()) {
-        const Clock::time_point began = Clock::now();
-        room_.wait(mutex_, may_go_on);
-        sums_.full += seconds_between(began, Clock::now());
-      }
-      if (stopping_ || planned_all_ || !plan_next(*job)) return;
-      window_.push_back(job);
-    }
+  while (const std::shared_ptr<Job> job = begin_job()) {
     try {
       if (!maker) maker = store_->maker(thread, memory_);
       make(*job, *maker);
@@ -244,6 +257,7 @@ bool Pipeline::take(std::shared_ptr<Job>& job) {
     });
     waited = seconds_between(began, Clock::now());
     sums_.waited += waited;
+    if (window_.empty() && plan_failure_) std::rethrow_exception(plan_failure_);
     if (window_.empty()) return false;
     job = std::move(window_.front());
     window_.pop_front();

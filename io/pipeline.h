@@ -130,6 +130,7 @@ class Pipeline {
   Batches guess_after(const RangeSet& piece);
   void start_thread();
   void work(int thread);
+  std::shared_ptr<Job> begin_job();
   bool plan_next(Job& job) PACELINE_REQUIRES(mutex_);
   void make(Job& job, BatchMaker& maker);
   bool take(std::shared_ptr<Job>& job);
@@ -163,6 +164,7 @@ class Pipeline {
   std::int64_t epoch_ PACELINE_GUARDED_BY(mutex_) = 0;
   Batches plan_ PACELINE_GUARDED_BY(mutex_);
   bool planned_all_ PACELINE_GUARDED_BY(mutex_) = true;
+  std::exception_ptr plan_failure_ PACELINE_GUARDED_BY(mutex_);  // why there are no more batches
   bool stopping_ PACELINE_GUARDED_BY(mutex_) = false;
   int running_ PACELINE_GUARDED_BY(mutex_) = 0;  // threads
   std::deque<std::shared_ptr<Job>> window_ PACELINE_GUARDED_BY(mutex_);

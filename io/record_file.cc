@@ -54,18 +54,19 @@ struct RecordFile::State {
     std::uint32_t crc32c, length;
   };
 
-  void take(const RecordIndex& index, const std::vector<RecordChecksum>* checksums) {
+  void take(RecordIndex index, std::optional<std::vector<RecordChecksum>> checksums) {
+    checked = checksums && !checksums->empty();
     records.reserve(index.size());
-    keys.reserve(index.size());
     for (std::size_t i = 0; i < index.size(); ++i) {
-      keys.push_back(index[i].key);
       records.push_back({index[i].offset, 0, 0});
       if (!checksums) continue;
       const RecordChecksum& checksum = (*checksums)[i];
       records.back().crc32c = checksum.crc32c;
       records.back().length = static_cast<std::uint32_t>(std::min<std::uint64_t>(checksum.length, io::kLengthMask));
     }
-    checked = checksums && !checksums->empty();
+    checksums.reset();  // before the keys take their memory
+    keys.reserve(index.size());
+    for (const RecordIndexEntry& entry : index) keys.push_back(entry.key);
   }
 
   // Where the next record begins that the index names.
@@ -102,11 +103,11 @@ struct RecordFile::State {
 };
 
 RecordFile::RecordFile(const std::string& path, const std::string& name) : state_(std::make_unique<State>(path, name)) {
-  const io::Companions beside = io::read_companions(path);
-  state_->take(beside.index ? *beside.index : scan_index(path), beside.checksums ? &*beside.checksums : nullptr);
+  io::Companions beside = io::read_companions(path);
+  state_->take(beside.index ? std::move(*beside.index) : scan_index(path), std::move(beside.checksums));
 }
 RecordFile::RecordFile(const std::string& path, RecordIndex index) : state_(std::make_unique<State>(path, "")) {
-  state_->take(index, nullptr);
+  state_->take(std::move(index), {});
 }
 RecordFile::~RecordFile() = default;
 
@@ -128,7 +129,8 @@ std::optional<std::string_view> RecordFile::State::sound(std::size_t place, std:
   return record;
 }
 
-// Reads from the record at `place` on. Fewer bytes than `count` where the file or the disk has no more.
+// Reads from the record at `place` on. Fewer bytes than `count` where the file ends before, and none where the disk
+// fails.
 std::string_view RecordFile::State::bytes_at(std::size_t place, char* to, std::uint64_t count) const {
   try {
     return {to, file.read_at(records[place].offset, to, count)};
@@ -157,6 +159,8 @@ void RecordFile::State::parse_at(std::size_t place, std::string& record) const {
   if (at >= file.size()) throw io::FrameError("the file ends before it");
   // In one piece, as a rule. What is behind the record may be records that the index leaves out.
   io::BlockReader source(file, std::min(end - at, kLongestBlock));
+  // Else it would grow with each part, to more than it needs.
+  if (checked) record.reserve(std::min<std::uint64_t>(end - at, records[place].length + io::kHeadBytes));
   io::parse_record(source, at, &record);
   if (at > end) throw io::FrameError("it runs into the record that the index names next");
   if (at < end && !io::is_head(source, at)) throw io::FrameError("bytes that are no record follow it");
@@ -194,6 +198,7 @@ void RecordFile::read(std::int64_t place, std::string& record) const {
 void RecordFile::visit(std::int64_t begin, std::int64_t end, RecordBuffer& buffer, const Visitor& visit) const {
   require(begin >= 0 && begin <= end && end <= size(), path(), " holds ", size(), " records; there are no records ",
           begin, " to ", end);
+  if (!buffer.state_) buffer.state_ = std::make_unique<RecordBuffer::State>();  // it was moved from
   const State& state = *state_;
   const auto stop = static_cast<std::size_t>(end);
   for (auto place = static_cast<std::size_t>(begin); place < stop;) {
@@ -211,10 +216,12 @@ void RecordFile::visit(std::int64_t begin, std::int64_t end, RecordBuffer& buffe
       }
       std::string& record = buffer.state_->record;
       RecordDamage damage;
-      if (state.finds_sound(place, damage, [&] { state.parse_at(place, record); }))
+      if (state.finds_sound(place, damage, [&] { state.parse_at(place, record); })) {
         visit(number, record, nullptr);
-      else
+      } else {
+        record = std::string();  // it may be far longer than any record
         visit(number, {}, &damage);
+      }
     }
   }
 }

@@ -47,7 +47,10 @@ class RecordLoader::Impl final : public io::ExampleStore {
     if (remote_) remote_->begin(remote_in_order(order, plan));
   }
   void extend(const io::EpochOrder& order, const io::Batches& plan, const io::Batches& guess) override {
-    if (remote_) remote_->extend(remote_in_order(order, plan), remote_in_order(order, guess));
+    if (!remote_) return;
+    io::RemoteShards::Walk guessed;
+    if (!guess.empty()) guessed = remote_in_order(order, guess);
+    remote_->extend(remote_in_order(order, plan), std::move(guessed));
   }
   void passed(std::int64_t batches) override {
     if (remote_) remote_->passed(batches);

@@ -41,11 +41,11 @@ void visit_records(const std::string& manifest,
     if (file->size() != data.shards[shard].records)
       throw Corrupt(str(file->path(), " has ", file->size(), " records, the manifest ", redacted(manifest), " says ",
                         data.shards[shard].records));
-    std::string record;
-    for (std::int64_t place = 0; place < file->size(); ++place) {
-      file->read(place, record);
+    RecordBuffer buffer;
+    file->visit(0, file->size(), buffer, [&](std::int64_t place, std::string_view record, const RecordDamage* damage) {
+      if (damage) throw Corrupt(damage->text());
       visit(starts[shard] + place, record);
-    }
+    });
   });
 }
 

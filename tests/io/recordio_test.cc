@@ -426,6 +426,18 @@ TEST(RecordFile, StopsVisitingWhereTheVisitorThrows) {
   EXPECT_THAT(seen, ElementsAre("one", "two"));
 }
 
+TEST(RecordFile, VisitsWithABufferThatWasMovedFrom) {
+  TemporaryFolder folder;
+  const std::vector<std::string> records{"one", "two", "three"};
+  write_records(folder / "set.rec", records);
+  const RecordFile file(folder / "set.rec");
+  RecordBuffer first, second = std::move(first);
+  EXPECT_EQ(visited(file, 0, 3, second), records);
+  EXPECT_EQ(visited(file, 0, 3, first), records);  // NOLINT(bugprone-use-after-move)
+  second = std::move(first);
+  EXPECT_EQ(visited(file, 0, 3, first), records);  // NOLINT(bugprone-use-after-move)
+}
+
 TEST(RecordFile, IsReadByManyThreads) {
   std::mt19937_64 random(test_seed());
   TemporaryFolder folder;

@@ -7,7 +7,7 @@
 namespace paceline {
 
 // What an iterator did since the last start(). Seconds of work are sums over the iterator's threads. Stages are
-// measured in every fourth batch and scaled up.
+// measured in every fourth batch, after 256 batches in every 16th, and scaled up.
 struct LoaderTiming {
   double seconds = 0;  // from start() to now, or to the end of the part
   double waited = 0;   // the time in which next() waited for batches, or made them itself

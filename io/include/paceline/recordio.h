@@ -113,8 +113,8 @@ std::vector<RecordChecksum> read_checksums(const std::string& path);
 std::string index_path(const std::string& record_path);
 std::string checksum_path(const std::string& record_path);
 
-// Memory for RecordFile::visit(), which uses it again. One thread at a time. It takes up to 1 MB, or twice as much as
-// the longest record.
+// Memory for RecordFile::visit(), which uses it again. One visit() at a time. It keeps up to 1 MB and twice as much as
+// the longest record. A damaged record may take more while it is read, as its head may name any length below 2^29.
 class RecordBuffer {
  public:
   RecordBuffer();
@@ -157,7 +157,7 @@ class RecordFile {
   // Is told of a record. The view ends with the call. Of a damaged one it is empty, and `damage` says why.
   using Visitor = std::function<void(std::int64_t place, std::string_view record, const RecordDamage* damage)>;
   // Reads the records at [begin, end) as try_read() does, many at a time, and tells `visit` of each, in their order.
-  // What `visit` throws ends it. Throws InvalidArgument for wrong places.
+  // What `visit` throws ends it. `visit` must not use `buffer`. Throws InvalidArgument for wrong places.
   void visit(std::int64_t begin, std::int64_t end, RecordBuffer& buffer, const Visitor& visit) const;
 
  private:
