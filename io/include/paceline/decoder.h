@@ -30,9 +30,10 @@ class Decoder {
   virtual ~Decoder() = default;
   // The arrays of every example. The answer is always the same.
   virtual std::vector<ExampleArray> arrays() const = 0;
-  // Writes all elements of array i to to[i], row-major. `seed` is what random choices may depend on: it follows from
-  // the loader's seed, the epoch and the position. Throws Corrupt with the reason alone: the loader adds file, offset
-  // and record, and leaves the record out where it was told to.
+  // Writes all elements of array i to to[i], row-major. The bytes of `record` are valid until the call ends, and are
+  // aligned to 4 bytes at best: copy numbers out of them, as std::memcpy does. `seed` is what random choices may depend
+  // on: it follows from the loader's seed, the epoch and the position. Throws Corrupt with the reason alone: the loader
+  // adds file, offset and record, and leaves the record out where it was told to.
   virtual void decode(std::string_view record, std::uint64_t seed, std::span<void* const> to) = 0;
 };
 

@@ -64,8 +64,9 @@ class ImageCodec {
   // that has so many times fewer rows and columns (rounded up), whose pixels are about the means of those they stand
   // for. Throws as decode() and crop() do.
   void decode_part(const Rectangle& part, Image& image, int channels = 0, int reduced = 1);
-  // The same, but `image` may have more columns beside the part, with any pixels: it saves cutting them off. Returns
-  // the part that `image` shows.
+  // The same, but `image` may have more columns beside the part, which saves cutting them off: their pixels may differ
+  // from decode()'s. Returns the part that `image` shows, of as many rows and columns as `image` has. It contains
+  // `part`, which begins in `image` at row part.top - top and column part.left - left. The pixels are the caller's.
   Rectangle decode_around(const Rectangle& part, Image& image, int channels = 0, int reduced = 1);
   // The encoded image. `quality` is JPEG's, 1 to 100; other encodings ignore it. Throws InvalidArgument for an image or
   // a quality that cannot be.
