@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <support/cluster_in_process.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -378,6 +379,65 @@ TEST(RingReturn, StateOfOlderRulesBeginsAnew) {
   node.leave();
   fetching.join();
   EXPECT_EQ(scheduler.result(), "");
+}
+
+// Workers 0 and 1 are two while worker 2 is away, and its return ends that. Worker 1 hears of the return late, so it
+// still takes a gradient that worker 0 sent before. Worker 0 may write its array only then.
+TEST(RingReturn, AGradientStaysUntilATwinThatHearsLateOfTheReturnHasIt) {
+  constexpr std::int64_t kElements = 300000;  // doubles
+  ClusterOptions options = ring_of(kWorkers, "tcp", false);
+  options.faults =
+      "throttle 8MB/s worker0->worker1 of ring_push\n"
+      "cut scheduler->worker1 of roster from 4s for 6s\n";
+  options.silence_seconds = 20;
+  ClusterInProcess cluster(options);
+  std::atomic<int> steps = 0;
+  std::atomic<bool> back = false;
+  std::array<std::vector<double>, kWorkers> weights;
+  cluster.run([&](int worker, KVStore&) {
+    Engine& engine = cluster.engine(worker);
+    NDArray weight, gradient = NDArray::zeros({kElements}, DType::kFloat64, {}, engine);
+    const auto begin = [&] {
+      weight = NDArray::zeros({kElements}, DType::kFloat64, {}, engine);
+      cluster.worker(worker).init({{"x", weight}});
+      cluster.worker(worker).set_optimizer(optim::SGD{.lr = 0.001});
+    };
+    const auto step = [&] {
+      gradient.fill(1);
+      cluster.worker(worker).push_pull({{"x", gradient}}, {{"x", weight}}, 1);
+      cluster.worker(worker).step_end();
+      gradient.fill(1e6);
+      weight.wait();
+      if (worker == 0) std::this_thread::sleep_for(400ms);
+    };
+    begin();
+    step();
+    step();
+    if (worker == 2) {
+      cluster.kill_worker(2);
+      std::this_thread::sleep_for(5s);
+      for (const int now = steps; steps < now + 2;) std::this_thread::sleep_for(1ms);
+      std::this_thread::sleep_for(120ms);
+      cluster.join_worker(2);
+      begin();
+      step();
+      step();
+      back = true;
+    }
+    while (!back) {
+      step();
+      if (worker == 0) ++steps;
+    }
+    KVStore& store = cluster.worker(worker);
+    store.barrier();
+    store.pull("x", weight);
+    weights[static_cast<std::size_t>(worker)] = weight.to_vector<double>();
+    store.barrier();
+  });
+  for (const auto& mine : weights) {
+    EXPECT_TRUE(mine == weights[0]);
+    EXPECT_GT(*std::min_element(mine.begin(), mine.end()), -100);
+  }
 }
 
 }  // namespace

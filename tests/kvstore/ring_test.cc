@@ -4,6 +4,7 @@
 #include <support/cluster_in_process.h>
 #include <support/tolerance.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -154,6 +155,43 @@ TEST(Ring, TwoOverTheNetworkSendAGradientBeforeItsArrayIsWrittenAgain) {
   expected.transport = "inproc";
   const auto weights = train<double>(expected);
   for (int repetition = 0; repetition < 3; ++repetition) EXPECT_EQ(train<double>(training), weights);
+}
+
+// Each step sums 1 and 100 of two workers. `more`: outputs of worker 1 beside the first, which make it slower.
+void expect_sums_of_two(ClusterOptions options, bool in_place, int more) {
+  constexpr std::int64_t kElements = 300000;  // 2.4 MB
+  options.mode = "ring:aggregate=sum";
+  options.servers = 0;
+  options.serial = false;
+  ClusterInProcess cluster(options);
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    const NDArray sum = full(kElements, 0, engine);
+    NDArray gradient = in_place ? sum : full(kElements, 0, engine);
+    std::vector<PullItem> outputs{{"x", sum}};
+    for (int i = 0; i < more && worker == 1; ++i) outputs.push_back({"x", full(kElements, 0, engine)});
+    store.init({{"x", sum}});
+    store.set_optimizer(optim::Assign{});
+    for (int step = 0; step < 10; ++step) {
+      gradient.fill(worker == 0 ? 1 : 100);
+      store.push_pull({{"x", gradient}}, outputs, 1);
+      store.step_end();
+      if (!in_place) gradient.fill(1e6);
+      const std::vector<double> values = sum.to_vector<double>();
+      EXPECT_EQ(std::count(values.begin(), values.end(), 101), kElements) << "worker " << worker << ", step " << step;
+    }
+  });
+}
+
+TEST(Ring, TwoOverTheNetworkAllReduceInPlace) {
+  expect_sums_of_two({.transport = "tcp"}, true, 0);
+  expect_sums_of_two({.transport = "tcp", .faults = "throttle 20MB/s worker0->worker1 of ring_push"}, true, 0);
+}
+
+// Workers that say to be on two hosts may still read each other's memory in place.
+TEST(Ring, TwoThatLendEachOtherMemoryMayWriteTheirGradients) {
+  expect_sums_of_two({.transport = "shm", .hosts = {"127.0.0.1", "127.0.0.2"}, .hosts_share_memory = true}, false, 12);
+  expect_sums_of_two({.transport = "inproc", .hosts = {"a", "b"}}, false, 12);
 }
 
 TEST(Ring, LargeKeysAreCutOverBothTransportsAndUnderFaults) {

@@ -36,6 +36,7 @@ struct ClusterOptions {
   double silence_seconds = 30;
   PartitionLog* log = nullptr;          // of servers that are threads
   std::vector<std::string> hosts = {};  // that the workers say they are on, over inproc or shm; empty: this one
+  bool hosts_share_memory = false;      // over shm, `hosts` are addresses of this machine
   std::string secret = {};              // of the job, whose servers are threads
   std::shared_ptr<PlacementPolicy> placement = nullptr;  // of a scheduler that is a thread
 };
@@ -126,7 +127,10 @@ class ClusterInProcess {
     ClusterConfig own = member(base_, Role::kWorker, port_, index);
     if (!options_.hosts.empty()) {
       const std::string& host = options_.hosts[static_cast<std::size_t>(index)];
-      (own.transport == "shm" ? own.transport : own.node_host) = own.transport == "shm" ? "shm:host=" + host : host;
+      if (own.transport == "shm" && !options_.hosts_share_memory)
+        own.transport = "shm:host=" + host;
+      else
+        own.node_host = host;
     }
     stores_[static_cast<std::size_t>(index)] = KVStore::join(own, options_.mode, store);
   }

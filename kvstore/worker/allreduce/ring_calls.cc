@@ -157,6 +157,10 @@ StoreReport RingPeer::report() {
 
 void RingPeer::start(std::shared_ptr<RingCall> call, Completion completion) {
   call->completion.emplace(std::move(completion));
+  for (RingCall::Item& item : call->items)
+    item.in_place = !item.gradient.is_none() && std::ranges::any_of(call->items, [&](const RingCall::Item& other) {
+      return !other.out.is_none() && other.out.shares_memory_with(item.gradient);
+    });
   for (RingCall::Item& item : call->items) {
     if (!item.gradient.is_none()) {
       item.owner = std::make_shared<NDArray>(item.gradient);
@@ -190,6 +194,7 @@ void RingPeer::run(const std::shared_ptr<RingCall>& call) {
           const EncodedGradient::Slice sent =
               item.encoded ? item.encoded->slices[i] : EncodedGradient::Slice{offset, 0};
           piece.given = {item.owner, item.source + sent.offset, call->examples, 1, sent.bytes};
+          piece.given.in_place = item.in_place;
           ++call->left;
           pushed.push_back(part.piece);
         }
@@ -212,7 +217,7 @@ void RingPeer::finish(const std::shared_ptr<RingCall>& call) {
 }
 
 void RingPeer::end_if_done(const std::shared_ptr<RingCall>& call) {
-  if (call->left > 0 || call->unacked > 0) return;
+  if (call->left > 0 || call->in_flight > 0) return;
   waited_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - call->since).count();
   call->end(nullptr);
 }
@@ -234,11 +239,16 @@ void RingPeer::send(const std::shared_ptr<RingCall>& call, const std::vector<int
     message.body.set_rate_call(rate_calls_);
     message.body.set_rate(rate_);
     ++call->unacked;
-    unacked_.emplace(call->round, call);
+    ++call->in_flight;
+    unacked_.insert(call->round);
+    in_flight_.insert(call);
     submit(owner, message_of(MessageKind::kRingPush, message.body, message.payload.finish()), call->priority,
            [this, call, generation = generation_](const std::optional<Message>& answer) {
              wire::RingTaken taken;
-             if (answer && taken.ParseFromString(answer->body)) acked(generation, call, taken.stale());
+             if (answer && taken.ParseFromString(answer->body)) acked(generation, call, call->round, taken.stale());
+             if (--call->in_flight > 0) return;
+             in_flight_.erase(call);
+             end_if_done(call);
            });
   };
   for (const int number : pieces) {
@@ -252,7 +262,10 @@ void RingPeer::send(const std::shared_ptr<RingCall>& call, const std::vector<int
     message.body.add_pieces(static_cast<std::uint32_t>(number));
     const std::size_t bytes = run_bytes(piece, piece.given.encoded);
     message.body.add_bytes(piece.given.encoded);
-    message.payload.add(piece.given.data, bytes, piece.given.owner);
+    // A twin may write its outputs, and end its call, before the other has read a gradient in place.
+    const bool copies = place.twin >= 0 &&
+                        (piece.given.in_place || in_process_ || outbox(owner).reads_in_place(piece.given.data, bytes));
+    message.payload.add(piece.given.data, bytes, copies ? nullptr : piece.given.owner);
     message.bytes += bytes;
     if (message.bytes >= message_bytes(owner)) flush(owner);
   }
@@ -265,14 +278,12 @@ void RingPeer::send(const std::shared_ptr<RingCall>& call, const std::vector<int
   if (call->unacked == 0) call->sent.reset();
 }
 
-void RingPeer::acked(std::uint64_t generation, const std::shared_ptr<RingCall>& call, bool stale) {
+void RingPeer::acked(std::uint64_t generation, const std::shared_ptr<RingCall>& call, std::uint64_t round, bool stale) {
   if (generation != generation_) return;
   behind_ = behind_ || stale;
   if (stale) return;
-  if (--call->unacked > 0) return;
-  unacked_.erase({call->round, call});
-  call->sent.reset();
-  end_if_done(call);
+  unacked_.erase(unacked_.find(round));
+  if (--call->unacked == 0) call->sent.reset();
   update_over();
 }
 

@@ -32,6 +32,7 @@ void RingCall::end(std::exception_ptr error) {
 RingPeer::RingPeer(const ClusterConfig& config, Aggregate aggregate, std::shared_ptr<const Codec> push,
                    std::shared_ptr<const Codec> mean)
     : config_(config),
+      in_process_(TransportSetting::parse(config.transport).in_process()),
       lends_memory_(TransportSetting::parse(config.transport).lends_memory()),
       aggregate_(aggregate),
       push_codec_(std::move(push)),
@@ -204,7 +205,7 @@ void RingPeer::end_step(std::uint64_t number) {
 void RingPeer::update_over() {
   if (recovering_) return;
   const std::uint64_t before = over_;
-  over_ = unacked_.empty() ? ended_ : std::min(ended_, unacked_.begin()->first);
+  over_ = unacked_.empty() ? ended_ : std::min(ended_, *unacked_.begin());
   passed_ = host_over();
   const auto news = [this](std::uint64_t now, std::uint64_t told) {
     return now > told && (idle_ || partial_ > told || asked_ > told);
@@ -354,7 +355,7 @@ void RingPeer::fail_all(const std::exception_ptr& error) {
     if (piece.mine) std::exchange(piece.mine, nullptr)->end(error);
     for (const Reader& reader : std::exchange(piece.readers, {})) reader.call->end(error);
   }
-  for (const auto& [round, call] : std::exchange(unacked_, {})) call->end(error);
+  for (const auto& call : std::exchange(in_flight_, {})) call->end(error);
   for (std::promise<void>& flush : std::exchange(flushes_, {})) flush.set_exception(error);
   if (auto entering = std::exchange(entering_, {})) entering->set_exception(error);
   results_.clear();

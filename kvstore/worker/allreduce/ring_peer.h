@@ -103,7 +103,8 @@ struct RingCall {
     std::shared_ptr<const void> owner;  // keeps `source` alive
     const std::byte* source = nullptr;
     std::byte* target = nullptr;
-    bool shared = false;  // `target` is the key's shared array
+    bool shared = false;    // `target` is the key's shared array
+    bool in_place = false;  // the array of the gradient is also an output of the call
   };
 
   std::vector<Item> items;
@@ -115,8 +116,9 @@ struct RingCall {
   std::shared_ptr<Pending> pending;
   std::optional<Completion> completion;
   std::chrono::steady_clock::time_point since;
-  int left = 0;     // pieces that are not yet applied, or not yet written to an output
-  int unacked = 0;  // pushes without an answer
+  int left = 0;       // pieces that are not yet applied, or not yet written to an output
+  int unacked = 0;    // pushes of this generation without an answer
+  int in_flight = 0;  // pushes of any generation without an answer, whose messages may still read the gradients
 
   explicit RingCall(std::shared_ptr<Pending> counted) : pending(std::move(counted)) { pending->add(); }
   ~RingCall() {
@@ -204,6 +206,7 @@ class RingPeer {
     std::size_t encoded = 0;      // size of `data` if it is encoded; 0: not encoded
     std::uint64_t rate_call = 0;  // for twins: the latest set_learning_rate() that the sender knew, by number
     double rate = 0;
+    bool in_place = false;  // as in RingCall::Item
   };
   // The owner of data in a request's payload. It keeps the request alive, and the copies that were made for alignment.
   struct Arrived {
@@ -314,7 +317,7 @@ class RingPeer {
   void finish(const std::shared_ptr<RingCall>& call);
   void end_if_done(const std::shared_ptr<RingCall>& call);
   void send(const std::shared_ptr<RingCall>& call, const std::vector<int>& pieces);
-  void acked(std::uint64_t generation, const std::shared_ptr<RingCall>& call, bool stale);
+  void acked(std::uint64_t generation, const std::shared_ptr<RingCall>& call, std::uint64_t round, bool stale);
   void give(int number, std::uint64_t round, int from, Given given);
   void try_close(int number);
   bool may_be_idle(int rank) const;
@@ -388,6 +391,7 @@ class RingPeer {
   std::vector<std::vector<int>> batches(const std::vector<int>& numbers) const;
 
   const ClusterConfig config_;
+  const bool in_process_;    // the peers are threads of this process
   const bool lends_memory_;  // the transport lends memory to peers on the same host
   const Aggregate aggregate_;
   const std::shared_ptr<const Codec> push_codec_, mean_codec_;
@@ -413,8 +417,9 @@ class RingPeer {
   std::uint64_t told_ = 0, told_passed_ = 0, partial_ = 0, asked_ = 0;
   bool idle_ = false, told_idle_ = false;
   std::uint64_t tells_ = 0;
-  std::set<std::pair<std::uint64_t, std::shared_ptr<RingCall>>> unacked_;  // rounds and calls with unanswered pushes
-  std::multiset<std::uint64_t> sums_under_way_;  // rounds of sums of its host that are not answered
+  std::multiset<std::uint64_t> unacked_;           // rounds of pushes of this generation that are not answered
+  std::set<std::shared_ptr<RingCall>> in_flight_;  // calls with unanswered pushes of any generation
+  std::multiset<std::uint64_t> sums_under_way_;    // rounds of sums of its host that are not answered
   std::uint64_t settled_ = 0, settling_ = 0;
   int settle_left_ = 0;
   std::vector<Settling> settle_requests_;

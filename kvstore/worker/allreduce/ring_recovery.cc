@@ -256,13 +256,11 @@ void RingPeer::begin_generation() {
     piece.sum_under_way = false;
     if (!piece.mine) continue;
     frozen_over_ = std::min(frozen_over_, piece.mine->round);
+    piece.mine->unacked = 0;
   }
-  // Receivers drop what was sent before. Gradients that are applied here are not sent again: others fetch the weights.
-  for (const auto& [round, call] : std::exchange(unacked_, {})) {
-    call->unacked = 0;
-    end_if_done(call);
-  }
-  // Take back the promises about rounds that are sent again.
+  // Take back the promises about rounds that are sent again. Calls stay open while their old messages are in flight,
+  // because a worker that has not heard of this generation yet takes these messages.
+  unacked_.clear();
   sums_under_way_.clear();
   over_ = told_ = frozen_over_;
   passed_ = told_passed_ = 0;
