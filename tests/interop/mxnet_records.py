@@ -222,7 +222,7 @@ class MxnetsByUs(Checks):
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
     failed = 0
     for kind in (OursByMxnet, MxnetsByUs):
