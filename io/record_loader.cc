@@ -234,7 +234,7 @@ RecordLoader::Impl::Maker::Run RecordLoader::Impl::Maker::run_at(std::size_t i) 
   const std::size_t shard = io::range_of(data_.starts_, numbers_[i]);
   const std::int64_t begin = numbers_[i], first = data_.starts_[shard];
   std::int64_t end = begin + 1;
-  while (end < data_.starts_[shard + 1] && ++i < numbers_.size() && numbers_[i] == end) ++end;
+  for (++i; i < numbers_.size() && numbers_[i] == end && end < data_.starts_[shard + 1]; ++i) ++end;
   return {shard, begin - first, end - first};
 }
 

@@ -229,7 +229,7 @@ int main(int argc, char** argv) {
       return 0;
     }
     const Speed speed = measure(what, argv[2]);
-    std::cout << nlohmann::json{{"rate", speed.rate}, {"cpu_us", speed.cpu_us}}.dump() << std::endl;
+    std::cout << nlohmann::json{{"rate", speed.rate}, {"cpu_us", speed.cpu_us}}.dump() << '\n';
     return 0;
   });
 }
