@@ -157,10 +157,7 @@ StoreReport RingPeer::report() {
 
 void RingPeer::start(std::shared_ptr<RingCall> call, Completion completion) {
   call->completion.emplace(std::move(completion));
-  for (RingCall::Item& item : call->items)
-    item.in_place = !item.gradient.is_none() && std::ranges::any_of(call->items, [&](const RingCall::Item& other) {
-      return !other.out.is_none() && other.out.shares_memory_with(item.gradient);
-    });
+  std::vector<std::pair<const std::byte*, const std::byte*>> outputs;  // begin and end
   for (RingCall::Item& item : call->items) {
     if (!item.gradient.is_none()) {
       item.owner = std::make_shared<NDArray>(item.gradient);
@@ -168,8 +165,19 @@ void RingPeer::start(std::shared_ptr<RingCall> call, Completion completion) {
     }
     if (item.out.is_none()) continue;
     item.target = static_cast<std::byte*>(item.out.data());
+    outputs.emplace_back(item.target, item.target + item.out.bytes());
     const auto& shared = item.key->shared;
     item.shared = shared && item.out.shares_memory_with(*shared) && item.target == shared->data();
+  }
+  // Which gradients overlap an output? Each output gets the furthest end of those that begin before it.
+  std::ranges::sort(outputs);
+  for (std::size_t i = 1; i < outputs.size(); ++i)
+    outputs[i].second = std::max(outputs[i].second, outputs[i - 1].second);
+  for (RingCall::Item& item : call->items) {
+    if (item.gradient.is_none()) continue;
+    const std::byte* const end = item.source + item.gradient.bytes();
+    const auto behind = std::ranges::lower_bound(outputs, end, {}, [](const auto& output) { return output.first; });
+    item.in_place = behind != outputs.begin() && std::prev(behind)->second > item.source;
   }
   post([this, call = std::move(call)] { run(call); });
 }

@@ -104,7 +104,7 @@ struct RingCall {
     const std::byte* source = nullptr;
     std::byte* target = nullptr;
     bool shared = false;    // `target` is the key's shared array
-    bool in_place = false;  // the array of the gradient is also an output of the call
+    bool in_place = false;  // the gradient's memory is also written as an output of the call
   };
 
   std::vector<Item> items;
