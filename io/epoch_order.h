@@ -25,8 +25,8 @@ class Batches {
   // Batches have at most `batch` positions, and none on both sides of a multiple of `boundary` (0: no boundary).
   Batches(const RangeSet& positions, std::int64_t batch, std::int64_t boundary)
       : left_(positions.ranges()), batch_(batch), boundary_(boundary) {}
-  // Is there no batch, from the first one on?
-  bool empty() const { return left_.empty(); }
+  // Is there no further batch?
+  bool empty() const { return current_ == left_.size(); }
   // The positions of the next batch in ascending order; false at the end.
   bool next(std::vector<std::int64_t>& positions);
 

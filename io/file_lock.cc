@@ -1,7 +1,7 @@
 #include "file_lock.h"
 
 #include <fcntl.h>
-#include <paceline/detail/lock.h>
+#include <paceline/detail/lock_file.h>
 
 #include <cerrno>
 
@@ -29,7 +29,7 @@ std::optional<FileLock> FileLock::attempt(const std::string& path, Kind kind) {
 bool FileLock::share() { return set(kShared); }
 
 bool FileLock::set(Kind kind) {
-  if (detail::try_lock(file_.number(), kind == kShared ? LOCK_SH : LOCK_EX)) return true;
+  if (detail::try_lock_file(file_.number(), kind == kShared ? LOCK_SH : LOCK_EX)) return true;
   if (errno != EWOULDBLOCK) throw_io_error("lock", path_, errno);
   return false;
 }

@@ -123,7 +123,7 @@ PACELINE_INLINE inline void add_across_grey(const float* row, int left, const Ta
   }
 }
 
-// The weighted sum of rows of `count` bytes: two or more at a time, in their order.
+// The weighted sum of rows of `count` bytes, in their order: the first four at once, later ones one by one.
 PACELINE_INLINE inline void add_down(const std::uint8_t* from, std::size_t count, std::span<const float> weights,
                                      float* __restrict sums) {
   const auto of = [&](std::size_t i, std::size_t x, float weight)

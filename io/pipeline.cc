@@ -16,7 +16,7 @@ namespace paceline::io {
 namespace {
 
 // The stages are measured in every fourth batch, and after 256 batches in every 16th.
-constexpr std::int64_t kSampled = 4, kLaterSampled = 16, kOften = 256;
+constexpr std::int64_t kSampled = 4, kLaterSampled = 16, kOftenSampled = 256;
 constexpr double kLookSeconds = 0.02;  // between two looks at the number of threads
 constexpr std::size_t kReadyPastThreads = 2, kFewestReady = 4;
 
@@ -101,7 +101,7 @@ void Pipeline::start(std::int64_t epoch, const RangeSet& done) {
     sampled_ = {};
   }
   const Batches plan(left, mine.batch, mine.boundary);
-  pieces_ = 0;
+  pieces_end_ = 0;
   store_->begin(*order_, plan);
   run(plan);
 }
@@ -176,7 +176,7 @@ bool Pipeline::plan_next(Job& job) {
     return false;
   }
   const std::int64_t number = planned_++;
-  job.sampled = number % (number < kOften ? kSampled : kLaterSampled) == 0;
+  job.sampled = number % (number < kOftenSampled ? kSampled : kLaterSampled) == 0;
   return true;
 }
 
@@ -377,9 +377,9 @@ bool Pipeline::take_over(bool wait) {
 // behind the last, and as long, if all workers go on as they did.
 Batches Pipeline::guess_after(const RangeSet& piece) {
   if (!is_dynamic()) return {};
-  const std::int64_t gap = pieces_ > 0 ? std::max<std::int64_t>(0, piece.ranges().front().begin - pieces_) : 0;
-  pieces_ = std::max(pieces_, piece.ranges().back().end);
-  const std::int64_t begin = std::min(size(), pieces_ + gap);
+  const std::int64_t gap = pieces_end_ > 0 ? std::max<std::int64_t>(0, piece.ranges().front().begin - pieces_end_) : 0;
+  pieces_end_ = std::max(pieces_end_, piece.ranges().back().end);
+  const std::int64_t begin = std::min(size(), pieces_end_ + gap);
   RangeSet next;
   next.add({begin, std::min(size(), begin + piece.count())});
   return order_->taken_over(next);

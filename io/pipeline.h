@@ -149,8 +149,8 @@ class Pipeline {
   int first_threads_ = 0, most_threads_ = 0;  // the same where the number was given
   const std::shared_ptr<BatchMemory> memory_ = std::make_shared<BatchMemory>();
   std::optional<EpochOrder> order_;
-  std::int64_t taken_ = 0;   // batches of the plan
-  std::int64_t pieces_ = 0;  // behind the last position of the pieces of this epoch
+  std::int64_t taken_ = 0;       // batches of the plan
+  std::int64_t pieces_end_ = 0;  // behind the last position of the pieces of this epoch
   std::exception_ptr failure_;
   std::vector<std::thread> threads_;
   std::unique_ptr<BatchMaker> maker_;  // of next()

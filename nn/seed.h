@@ -8,9 +8,7 @@
 
 namespace paceline::nn {
 
-inline std::uint64_t mix(std::uint64_t seed, std::uint64_t stream) {
-  return detail::finalised(seed + detail::kSplitMixStep * (stream + 1));
-}
+inline std::uint64_t mix(std::uint64_t seed, std::uint64_t stream) { return detail::split_mix(seed, stream); }
 
 inline std::uint64_t mix(std::uint64_t seed, std::string_view name) {
   for (const char c : name) seed = mix(seed, static_cast<unsigned char>(c));

@@ -82,8 +82,7 @@ bool is_given(const char* flag) { return !gflags::GetCommandLineFlagInfoOrDie(fl
 
 std::string host_name() {
   char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
+  return gethostname(name, sizeof name - 1) == 0 && *name ? name : "unknown";
 }
 
 bool is_folder(const std::string& path) {

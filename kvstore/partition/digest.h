@@ -30,7 +30,7 @@ class Digest {
   std::uint64_t value() const { return state_; }
 
  private:
-  // Mixes a word into the hash with the finisher of SplitMix64.
+  // Mixes a word into the hash with the finaliser of SplitMix64.
   void mix(std::uint64_t word) { state_ = detail::split_mix(state_ ^ word); }
 
   std::uint64_t state_ = 0;

@@ -2,7 +2,7 @@
 #include <paceline/detail/atomic_file.h>
 #include <paceline/detail/descriptor.h>
 #include <paceline/detail/host_name.h>
-#include <paceline/detail/lock.h>
+#include <paceline/detail/lock_file.h>
 #include <paceline/detail/remote.h>
 #include <paceline/error.h>
 
@@ -43,14 +43,14 @@ std::string temporary_names(const std::string& path) {
 // Locks a new temporary file. False: another process took it for one that was left, and removes it. A file system may
 // have no locks; there remove_left() removes nothing.
 bool take(const std::string& temporary, int file) {
-  return try_lock(file, LOCK_EX) ? is_still(temporary, file) : errno != EWOULDBLOCK;
+  return try_lock_file(file, LOCK_EX) ? is_still(temporary, file) : errno != EWOULDBLOCK;
 }
 
 // Removes a temporary file that a killed process left: it is there, and nobody has locked it. That of another user
 // stays, as a rule: it cannot be opened.
 bool remove_left(const std::string& temporary) {
   const Descriptor file(::open(temporary.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  return file.number() >= 0 && try_lock(file.number(), LOCK_EX) && is_still(temporary, file.number()) &&
+  return file.number() >= 0 && try_lock_file(file.number(), LOCK_EX) && is_still(temporary, file.number()) &&
          ::unlink(temporary.c_str()) == 0;
 }
 
@@ -77,7 +77,7 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
       if (++lost == kTries)
         throw IoError(str("cannot create ", temporary_, " to replace ", path_, ": ", kTries,
                           " new files lost their name at once; other processes take them, or the inode numbers of the "
-                          "file system are not steady"));
+                          "file system are not steady; write to another folder"));
     } else if (errno != EEXIST) {
       fail("create");
     } else if (!remove_left(temporary_)) {
@@ -141,8 +141,9 @@ void AtomicFile::commit() {
   if (::fsync(file_) != 0) fail("write");
   // Where the processes do not see each other's locks, the name may be that of somebody else's file by now.
   if (!is_still(temporary_, file_))
-    throw IoError(
-        str("cannot rename ", temporary_, " to replace ", path_, ": another process took the temporary file"));
+    throw IoError(str("cannot rename ", temporary_, " to replace ", path_,
+                      ": another process took the temporary file; let one "
+                      "process at a time write this path"));
   ::fchmod(file_, mode_);  // not before fsync(), which may take long: a file that is left needs kOwn
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename");
   temporary_.clear();

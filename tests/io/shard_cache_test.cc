@@ -1,6 +1,6 @@
 // Locks of the cache that change hands at the worst moment.
 
-#include <paceline/detail/lock.h>
+#include <paceline/detail/lock_file.h>
 
 #include <gtest/gtest.h>
 #include <sys/file.h>

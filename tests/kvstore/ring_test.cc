@@ -146,7 +146,7 @@ TEST(Ring, TwoOverTheNetworkHaveTheBitsOfDistSync) {
 }
 
 // A push is over when the other worker has the gradient: from then on its array may be written. ZeroMQ sends the bytes
-// from the array itself, and a slow network sends them late.
+// from the array itself.
 TEST(Ring, TwoOverTheNetworkSendAGradientBeforeItsArrayIsWrittenAgain) {
   constexpr std::int64_t kElements = 150000;
   const Training training{.steps = 6, .elements = kElements, .transport = "tcp", .reuses_gradients = true};
@@ -181,6 +181,10 @@ void expect_sums_of_two(ClusterOptions options, bool in_place, int more) {
       EXPECT_EQ(std::count(values.begin(), values.end(), 101), kElements) << "worker " << worker << ", step " << step;
     }
   });
+}
+
+TEST(Ring, TwoOverASlowNetworkMayWriteTheirGradients) {
+  expect_sums_of_two({.transport = "tcp", .faults = "throttle 20MB/s worker0->worker1 of ring_push"}, false, 0);
 }
 
 TEST(Ring, TwoOverTheNetworkAllReduceInPlace) {

@@ -346,8 +346,7 @@ TEST_F(FilesTest, SafetensorsKeepTheRules) {
   EXPECT_THAT(failure_of([&] { load_safetensors(write(std::string(8, '\xff') + "{}")); }), HasSubstr("a header of"));
 }
 
-// Every bit of a small file, each flipped alone: none of them loads.
-// Also where its first bytes alone are known.
+// A damaged header, also where only its first bytes are known.
 TEST_F(FilesTest, TheMetadataOfADamagedHeaderThrowWhatLoadingThrows) {
   const std::string name(300 << 10, 'n');
   save_safetensors(path(), {{name, NDArray::zeros({2})}}, {{"epoch", "3"}});
@@ -380,6 +379,7 @@ TEST_F(FilesTest, TheMetadataOfADamagedHeaderThrowWhatLoadingThrows) {
   EXPECT_THAT(expect_same(""), HasSubstr("the file ends here"));
 }
 
+// Every bit of a small file, each flipped alone: none of them loads.
 TEST_F(FilesTest, NoFlippedBitOfSafetensorsLoads) {
   save_safetensors(path(), {{"a", NDArray::from<float>({1, 2, 3}, {3})}, {"b", NDArray::full({2}, 1, DType::kBool)}},
                    {{"epoch", "3"}});
@@ -506,8 +506,9 @@ TEST_F(FilesTest, AFileThatAnotherProcessTookIsNotRenamed) {
     temporary = temporary_files().at(0);
     std::filesystem::rename(temporary, path("kept"));  // else the new file could have its number
     std::ofstream(temporary) << "half";
-    EXPECT_EQ(failure_of([&] { file.commit(); }), "IoError: cannot rename " + temporary + " to replace " + path() +
-                                                      ": another process took the temporary file");
+    EXPECT_EQ(failure_of([&] { file.commit(); }),
+              "IoError: cannot rename " + temporary + " to replace " + path() +
+                  ": another process took the temporary file; let one process at a time write this path");
   }
   EXPECT_EQ(read(path()), "old");
   EXPECT_EQ(read(temporary), "half");
@@ -538,8 +539,7 @@ TEST_F(FilesTest, AFileSystemWithoutSteadyInodeNumbersIsRefused) {
   EXPECT_EQ(files(), 1u);
 }
 
-// For root no file is protected, so this is done as another user.
-// Meanwhile the calling thread obeys the modes of files, also if it is root.
+// While it exists, the calling thread obeys the modes of files, even as root.
 class WithoutOverride {
  public:
   WithoutOverride() {

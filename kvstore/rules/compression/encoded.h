@@ -64,10 +64,8 @@ inline double parse_ratio(const Options& options, double otherwise) {
   return ratio;
 }
 
-// Mixes two numbers into one seed with the finaliser of SplitMix64.
-inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
-  return detail::finalised(a + (b + 1) * detail::kSplitMixStep);
-}
+// Mixes two numbers into one seed.
+inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) { return detail::split_mix(a, b); }
 
 // Writes one bit for each element: 0 for a negative element, else 1. The highest bit of a byte belongs to the first of
 // its eight elements.

@@ -177,7 +177,7 @@ void RingPeer::start(std::shared_ptr<RingCall> call, Completion completion) {
     if (item.gradient.is_none()) continue;
     const std::byte* const end = item.source + item.gradient.bytes();
     const auto behind = std::ranges::lower_bound(outputs, end, {}, [](const auto& output) { return output.first; });
-    item.in_place = behind != outputs.begin() && std::prev(behind)->second > item.source;
+    item.overwritten = behind != outputs.begin() && std::prev(behind)->second > item.source;
   }
   post([this, call = std::move(call)] { run(call); });
 }
@@ -202,7 +202,7 @@ void RingPeer::run(const std::shared_ptr<RingCall>& call) {
           const EncodedGradient::Slice sent =
               item.encoded ? item.encoded->slices[i] : EncodedGradient::Slice{offset, 0};
           piece.given = {item.owner, item.source + sent.offset, call->examples, 1, sent.bytes};
-          piece.given.in_place = item.in_place;
+          piece.given.overwritten = item.overwritten;
           ++call->left;
           pushed.push_back(part.piece);
         }
@@ -249,13 +249,13 @@ void RingPeer::send(const std::shared_ptr<RingCall>& call, const std::vector<int
     ++call->unacked;
     ++call->in_flight;
     unacked_.insert(call->round);
-    in_flight_.insert(call);
+    calls_in_flight_.insert(call);
     submit(owner, message_of(MessageKind::kRingPush, message.body, message.payload.finish()), call->priority,
            [this, call, generation = generation_](const std::optional<Message>& answer) {
              wire::RingTaken taken;
              if (answer && taken.ParseFromString(answer->body)) acked(generation, call, call->round, taken.stale());
              if (--call->in_flight > 0) return;
-             in_flight_.erase(call);
+             calls_in_flight_.erase(call);
              end_if_done(call);
            });
   };
@@ -270,9 +270,10 @@ void RingPeer::send(const std::shared_ptr<RingCall>& call, const std::vector<int
     message.body.add_pieces(static_cast<std::uint32_t>(number));
     const std::size_t bytes = run_bytes(piece, piece.given.encoded);
     message.body.add_bytes(piece.given.encoded);
-    // A twin may write its outputs, and end its call, before the other has read a gradient in place.
-    const bool copies = place.twin >= 0 &&
-                        (piece.given.in_place || in_process_ || outbox(owner).reads_in_place(piece.given.data, bytes));
+    // Twins write their outputs without waiting for each other. So a gradient is copied if an output overwrites it, or
+    // if the other would still read it here after its answer.
+    const bool copies =
+        place.twin >= 0 && (piece.given.overwritten || outbox(owner).reads_in_place(piece.given.data, bytes));
     message.payload.add(piece.given.data, bytes, copies ? nullptr : piece.given.owner);
     message.bytes += bytes;
     if (message.bytes >= message_bytes(owner)) flush(owner);

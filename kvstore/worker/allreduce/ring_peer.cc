@@ -32,7 +32,6 @@ void RingCall::end(std::exception_ptr error) {
 RingPeer::RingPeer(const ClusterConfig& config, Aggregate aggregate, std::shared_ptr<const Codec> push,
                    std::shared_ptr<const Codec> mean)
     : config_(config),
-      in_process_(TransportSetting::parse(config.transport).in_process()),
       lends_memory_(TransportSetting::parse(config.transport).lends_memory()),
       aggregate_(aggregate),
       push_codec_(std::move(push)),
@@ -355,7 +354,7 @@ void RingPeer::fail_all(const std::exception_ptr& error) {
     if (piece.mine) std::exchange(piece.mine, nullptr)->end(error);
     for (const Reader& reader : std::exchange(piece.readers, {})) reader.call->end(error);
   }
-  for (const auto& call : std::exchange(in_flight_, {})) call->end(error);
+  for (const auto& call : std::exchange(calls_in_flight_, {})) call->end(error);
   for (std::promise<void>& flush : std::exchange(flushes_, {})) flush.set_exception(error);
   if (auto entering = std::exchange(entering_, {})) entering->set_exception(error);
   results_.clear();

@@ -103,8 +103,8 @@ struct RingCall {
     std::shared_ptr<const void> owner;  // keeps `source` alive
     const std::byte* source = nullptr;
     std::byte* target = nullptr;
-    bool shared = false;    // `target` is the key's shared array
-    bool in_place = false;  // the gradient's memory is also written as an output of the call
+    bool shared = false;       // `target` is the key's shared array
+    bool overwritten = false;  // an output of the call is written into the memory of the gradient
   };
 
   std::vector<Item> items;
@@ -206,7 +206,7 @@ class RingPeer {
     std::size_t encoded = 0;      // size of `data` if it is encoded; 0: not encoded
     std::uint64_t rate_call = 0;  // for twins: the latest set_learning_rate() that the sender knew, by number
     double rate = 0;
-    bool in_place = false;  // as in RingCall::Item
+    bool overwritten = false;  // as in RingCall::Item
   };
   // The owner of data in a request's payload. It keeps the request alive, and the copies that were made for alignment.
   struct Arrived {
@@ -391,7 +391,6 @@ class RingPeer {
   std::vector<std::vector<int>> batches(const std::vector<int>& numbers) const;
 
   const ClusterConfig config_;
-  const bool in_process_;    // the peers are threads of this process
   const bool lends_memory_;  // the transport lends memory to peers on the same host
   const Aggregate aggregate_;
   const std::shared_ptr<const Codec> push_codec_, mean_codec_;
@@ -417,9 +416,9 @@ class RingPeer {
   std::uint64_t told_ = 0, told_passed_ = 0, partial_ = 0, asked_ = 0;
   bool idle_ = false, told_idle_ = false;
   std::uint64_t tells_ = 0;
-  std::multiset<std::uint64_t> unacked_;           // rounds of pushes of this generation that are not answered
-  std::set<std::shared_ptr<RingCall>> in_flight_;  // calls with unanswered pushes of any generation
-  std::multiset<std::uint64_t> sums_under_way_;    // rounds of sums of its host that are not answered
+  std::multiset<std::uint64_t> unacked_;                 // rounds of pushes of this generation that are not answered
+  std::set<std::shared_ptr<RingCall>> calls_in_flight_;  // calls with unanswered pushes of any generation
+  std::multiset<std::uint64_t> sums_under_way_;          // rounds of sums of its host that are not answered
   std::uint64_t settled_ = 0, settling_ = 0;
   int settle_left_ = 0;
   std::vector<Settling> settle_requests_;

@@ -18,4 +18,9 @@ constexpr std::uint64_t finalised(std::uint64_t x) {
 // The first number of a seed, as a hash of it.
 constexpr std::uint64_t split_mix(std::uint64_t seed) { return finalised(seed + kSplitMixStep); }
 
+// Number `position` of a seed, counted from 0.
+constexpr std::uint64_t split_mix(std::uint64_t seed, std::uint64_t position) {
+  return finalised(seed + (position + 1) * kSplitMixStep);
+}
+
 }  // namespace paceline::detail

@@ -11,7 +11,7 @@ namespace paceline::detail {
 
 // Locks an open file with LOCK_SH or LOCK_EX, and waits for nobody. False with EWOULDBLOCK in errno: somebody else has
 // the lock. False with another errno: the file system has no locks.
-inline bool try_lock(int file, int kind) {
+inline bool try_lock_file(int file, int kind) {
   while (::flock(file, kind | LOCK_NB) != 0)
     if (errno != EINTR) return false;
   return true;
