@@ -72,9 +72,11 @@ class DeviceParts : public testing::TestWithParam<DeviceKind> {
 };
 
 TEST_P(DeviceParts, TheFirstIsSentBeforeTheLastIsCopied) {
-  ClusterInProcess cluster({.workers = 1, .serial = false});
+  // One thread for requests, so that they start in the order in which the store makes them.
+  const auto one_at_a_time = make_threaded_engine({.io_threads = 1});
+  Engine& engine = *one_at_a_time;
+  ClusterInProcess cluster({.workers = 1, .engine = &engine});
   cluster.run([&](int, KVStore& store) {
-    Engine& engine = cluster.engine(0);
     const auto gate = std::make_shared<Gate>();
     engine.add_observer(gate);
     const NDArray weight = NDArray::zeros({kElements}, DType::kFloat32, device(), engine);
