@@ -146,6 +146,7 @@ struct Node::Impl : std::enable_shared_from_this<Node::Impl> {
   void on_malformed(LinkId link, const std::string& why);
   void on_other_format(LinkId link, const std::string& why);
   void refuse(LinkId link, const Message& message, const std::string& why);
+  void send_refusal(LinkId link, const Message& message, const std::string& why);
   std::string foreign_job(const Message& message) const;
   bool is_from(LinkId link, const PeerId& peer) const;
   void on_stray(LinkId link, const Message& message, const std::string& why);

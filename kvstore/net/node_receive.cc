@@ -162,6 +162,10 @@ void Node::Impl::on_stray(LinkId link, const Message& message, const std::string
 
 void Node::Impl::refuse(LinkId link, const Message& message, const std::string& why) {
   refused_log_.add(str("refused a ", name_of(message.header.kind), ": ", why));
+  send_refusal(link, message, why);
+}
+
+void Node::Impl::send_refusal(LinkId link, const Message& message, const std::string& why) {
   if (!wants_answer(message.header.kind)) return;
   Message refusal;
   refusal.header = header_for(MessageKind::kRefusal, message);
@@ -269,7 +273,10 @@ void Node::Impl::on_request(LinkId link, Message message) {
   // A process that has left may repeat requests on its link, but may not bind to a new link.
   const bool is_new = finished && !keyring_ && !speakers_.link_of(sender);
   if (is_new || !may_speak(sender, link)) {
-    on_stray(link, message, name_of(from) + (is_new ? " has left" : " speaks on another link"));
+    const std::string why = name_of(from) + (is_new ? " has left" : " speaks on another link");
+    on_stray(link, message, why);
+    // The sender may be the right process, and the process on the other link an impostor.
+    send_refusal(link, message, why);
     return;
   }
   name_link(link, from);

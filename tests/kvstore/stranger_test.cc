@@ -24,6 +24,7 @@ using test::job_config;
 using test::member;
 using test::SchedulerThread;
 using test::soon;
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -209,11 +210,24 @@ TEST_P(Job, a_stolen_number_speaks_for_nobody) {
   at_scheduler.say(MessageKind::kHeartbeat, number_, stolen, 0, far.SerializeAsString(), epoch);
   at_server.say(MessageKind::kPushPull, number_, stolen, 1002, {}, epoch);
   at_server.say(MessageKind::kProbe, number_, stolen, 1, "1", epoch);  // its own request, whose answer is kept
-  for (Stranger* stranger : {&at_scheduler, &at_server})
-    for (const Message& message : stranger->all_heard(number_))
-      EXPECT_EQ(message.header.kind, MessageKind::kResend) << name_of(message.header.kind);
+  for (Stranger* stranger : {&at_scheduler, &at_server}) {
+    for (const Message& message : stranger->all_heard(number_)) {
+      EXPECT_THAT(message.header.kind, AnyOf(MessageKind::kResend, MessageKind::kRefusal));
+      EXPECT_EQ(message.header.incarnation, 0u);
+    }
+  }
   EXPECT_EQ(served_, 1);
   end_well();
+}
+
+// It would wait for ever otherwise. Only a key can tell who is right.
+TEST_P(Job, who_comes_after_an_impostor_is_told) {
+  start();
+  Stranger stranger = stranger_at(kServer);
+  stranger.say(MessageKind::kPushPull, number_, workers_[1]->incarnation(), 1001, {}, workers_[1]->roster().epoch);
+  EXPECT_EQ(stranger.answer_to(1001).header.kind, MessageKind::kReply);
+  EXPECT_THAT(error_of_call([&] { workers_[1]->ask_and_wait(kServer, push()); }),
+              HasSubstr("worker 1 speaks on another link"));
 }
 
 // Its answer would go to the process whose number it carries. Malformed joins would close that process's link.
