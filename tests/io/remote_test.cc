@@ -731,11 +731,18 @@ TEST_F(Remote, AGuessNeverFails) {
 TEST_F(Remote, AfterAWrongGuessTheNextOneMustComeTrueFirst) {
   WebServer server(folder_ / "");
   const Manifest manifest = Manifest::load(server.url("set.manifest"));
+  std::atomic<bool> at_its_end = false;  // of the guess; then the next piece is compared with it
   io::RemoteShards shards(manifest, "set", OnDamage::kFail);
   shards.begin([](std::vector<std::size_t>&) { return false; });
   const auto piece = [&](std::size_t shard, std::size_t guess) {
-    shards.extend(one_batch({shard}), one_batch({guess}));
+    at_its_end = false;
+    shards.extend(one_batch({shard}), [&, walk = one_batch({guess})](std::vector<std::size_t>& needed) {
+      const bool more = walk(needed);
+      if (!more) at_its_end = true;
+      return more;
+    });
     EXPECT_NO_THROW(shards.file(shard));
+    wait_until([&] { return at_its_end.load(); });
   };
   piece(0, 1);
   wait_until([&] { return fs::exists(in_cache(manifest, 1, "")); });
