@@ -301,6 +301,9 @@ TEST_F(OnThePath, a_link_that_the_server_closed_carries_answers_again) {
     send_little("again");
     return bulk_relay_->connections() > connections && bulk_relay_->forth().back().size() > kBytes;
   }));
+  // When the last one has arrived, `back_` is the new link.
+  client_->send(link_, packet("last", 200000));
+  ASSERT_TRUE(soon([&] { return has(at_server_, "last"); }));
   const int rejected = counts_->rejected;
   server_->send(back_, packet("after"));  // once: its numbers begin anew
   EXPECT_TRUE(soon([&] { return has(at_client_, "after"); }));
