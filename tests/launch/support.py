@@ -44,6 +44,8 @@ LONG_WORKER = """
 
 
 class LauncherTest(unittest.TestCase):
+    launcher = LAUNCHER
+
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="launch-test-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
@@ -78,7 +80,7 @@ class LauncherTest(unittest.TestCase):
 
     def start(self, *arguments):
         return subprocess.Popen(
-            [sys.executable, LAUNCHER, *map(str, arguments)],
+            [sys.executable, self.launcher, *map(str, arguments)],
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
