@@ -418,7 +418,8 @@ TEST(ThreadedEngine, AFailureOfWhatHasBeenOverwrittenDoesNotPoison) {
   });
   const TaskInfo elsewhere{"overwrite", Device("sim:2")};
   engine->push(elsewhere, {}, {{variable}}, [](TaskContext& context) { context.stream->enqueue([] {}); });
-  engine->push(elsewhere, {}, {}, [&](TaskContext&) { overwritten.count_down(); });  // the one before it is issued
+  // It reads the variable, so the one before it is issued.
+  engine->push(elsewhere, {{variable}}, {}, [&](TaskContext&) { overwritten.count_down(); });
   engine->wait(variable);
   EXPECT_THROW(engine->wait_all(), DeviceError);
   detail::break_simulated_device(3, false);
