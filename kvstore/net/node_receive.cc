@@ -243,9 +243,10 @@ void Node::Impl::on_probe(LinkId link, const Message& message) {
 void Node::Impl::on_request(LinkId link, Message message) {
   const std::uint64_t sender = message.header.incarnation;
   PeerId from;
-  bool known = false, alive = false, finished = false;
+  bool known = false, alive = false, finished = false, own = false;
   {
     const Lock lock(mutex_);
+    own = joined_ && sender == incarnation_;
     for (const Peer& peer : roster_.peers) {
       if (peer.incarnation != sender) continue;
       known = true;
@@ -266,6 +267,7 @@ void Node::Impl::on_request(LinkId link, Message message) {
            known ? name_of(from) + " was declared lost" : "the sender is not, or no longer, in this job");
     return;
   }
+  if (own) return on_stray(link, message, "it carries this process's own number");
   if (!may_ask(from.role, config_.role, message.header.kind)) {
     refuse(link, message, str("a ", name_of(config_.role), " does not answer this to a ", name_of(from.role)));
     return;

@@ -220,6 +220,16 @@ TEST_P(Job, a_stolen_number_speaks_for_nobody) {
   end_well();
 }
 
+// A worker that met itself in mode gossip would wait for its own answer when it leaves.
+TEST_P(Job, nobody_hears_its_own_number) {
+  start();
+  Stranger stranger = stranger_at(kServer);
+  stranger.say(MessageKind::kPushPull, number_, server_->incarnation(), 1001, {}, server_->roster().epoch);
+  stranger.all_heard(number_);
+  EXPECT_EQ(server_->malformed(), 1);
+  end_well();
+}
+
 // It would wait for ever otherwise. Only a key can tell who is right.
 TEST_P(Job, who_comes_after_an_impostor_is_told) {
   start();
