@@ -10,12 +10,17 @@
 
 #include <atomic>
 #include <future>
+#include <map>
 #include <mutex>
+#include <optional>
 
 #include "fuzz.h"
 #include "key_partition.h"
+#include "membership.h"
 #include "node.h"
+#include "message.pb.h"
 #include "parse_body.h"
+#include "roster.h"
 #include "scheduler.h"
 #include "server.h"
 #include "store.pb.h"
@@ -25,7 +30,6 @@ namespace {
 
 constexpr const char* kKey = "w";
 constexpr const char* kModes[] = {"dist_async", "dist_sync", "ring", "gossip:steps=1"};
-constexpr std::uint64_t kProvisional = std::uint64_t{1} << 63;
 
 // Whose incarnation a message carries. What the first two are for harms nobody.
 enum Sender : std::uint8_t { kStranger, kNewcomer, kMember, kGoodWorker, kServer, kScheduler, kSenders };
@@ -93,106 +97,165 @@ class Job {
   std::vector<std::future<std::string>> ends_;  // last: their threads use the others
 };
 
-// The worker whose number the messages may carry. It takes part in what is collective before them.
+// Sends messages over links of its own, and hears the answers.
+class Speaker {
+ public:
+  explicit Speaker(const ClusterConfig& config) : job_(number_of_job(config.job)) {
+    transport_->on_receive([this](LinkId, const Packet& packet) { hear(decode(packet)); });
+    connect(config.scheduler_host + "/scheduler");
+  }
+
+  std::uint64_t job() const { return job_; }
+  std::size_t links() const { return links_.size(); }
+  void connect(const std::string& address) { links_.push_back(transport_->connect(address)); }
+  std::string bind(const std::string& address) { return transport_->bind(address); }
+  std::uint64_t next_request() { return next_request_++; }
+  void say(std::size_t link, const Message& message) { transport_->send(links_[link], encode(message)); }
+  // Returns no answer if none comes in time: the receiver may have ended, or hung up.
+  std::optional<Message> ask(std::size_t link, Message message) {
+    std::future<Message> answer;
+    message.header.request = next_request();
+    {
+      const std::lock_guard lock(mutex_);
+      answer = asked_[message.header.request].get_future();
+    }
+    say(link, message);
+    if (answer.wait_for(kPatience) != std::future_status::ready) return std::nullopt;
+    return answer.get();
+  }
+
+ private:
+  static constexpr std::chrono::seconds kPatience{3};
+
+  void hear(Message message) {
+    const std::lock_guard lock(mutex_);
+    if (const auto asked = asked_.extract(message.header.request)) asked.mapped().set_value(std::move(message));
+  }
+
+  const std::uint64_t job_;
+  std::vector<LinkId> links_;
+  std::uint64_t next_request_ = 1000;
+  std::mutex mutex_;
+  std::map<std::uint64_t, std::promise<Message>> asked_;
+  std::unique_ptr<Transport> transport_ = make_transport(Spec::parse("inproc"));  // last: its thread uses the others
+};
+
+// A worker that takes part in what is collective, and then says what the input says. It joins by hand, because a Node
+// would not say anything else over its links.
 class Member {
  public:
-  explicit Member(const ClusterConfig& config) : node_(member(config, Role::kWorker, 1), Node::Handlers{}) {}
+  explicit Member(const ClusterConfig& job) : config_(job), speaker_(job) {}
 
-  Node& node() { return node_; }
-  void join() { node_.join(); }
+  void join() {
+    proto::Join body;
+    body.set_role(static_cast<std::uint32_t>(Role::kWorker));
+    body.set_job(config_.job);
+    body.set_task(1);
+    body.set_servers(static_cast<std::uint32_t>(config_.servers));
+    body.set_workers(static_cast<std::uint32_t>(config_.workers));
+    if (config_.servers == 0) body.set_address(speaker_.bind(config_.job + "/member"));
+    incarnation_ = kProvisionalIncarnation | 54321;
+    const auto joined = parse_body<proto::Joined>(ask(MessageKind::kJoin, body.SerializeAsString()));
+    incarnation_ = joined.incarnation();
+    roster_ = from_proto(joined.roster()).roster;
+    for (const std::string& address : addresses()) speaker_.connect(address);
+  }
   void init(const std::string& mode, const Shape& shape) {
     wire::InitRequest body;
     body.set_call(1);
     body.set_mode(mode);
     write_key({kKey, DType::kFloat32, shape}, body.add_keys());
-    ask(body);
+    ask(MessageKind::kInit, body.SerializeAsString());
     body.set_values(true);
-    ask(body);
+    ask(MessageKind::kInit, body.SerializeAsString());
     body.set_values(false);
     body.set_held(true);
-    ask(body);
+    ask(MessageKind::kInit, body.SerializeAsString());
+  }
+  // Does not wait until its silence is noticed.
+  void leave() { speaker_.say(0, message(MessageKind::kLeave)); }
+
+  const ClusterConfig& config() const { return config_; }
+  const Roster& roster() const { return roster_; }
+  std::uint64_t incarnation() const { return incarnation_; }
+  Speaker& speaker() { return speaker_; }
+  // Of the server and of the good worker.
+  std::vector<std::string> addresses() const {
+    std::vector<std::string> addresses;
+    for (const Peer& peer : roster_.peers)
+      if (peer.id.role != Role::kScheduler && peer.incarnation != incarnation_ && !peer.address.empty())
+        addresses.push_back(peer.address);
+    return addresses;
   }
 
  private:
-  void ask(const wire::InitRequest& body) {
-    node_.ask_and_wait({Role::kScheduler, 0}, message_of(MessageKind::kInit, body));
+  Message message(MessageKind kind) {
+    return {{kind, speaker_.job(), incarnation_, speaker_.next_request(), roster_.epoch}, {}, {}};
+  }
+  Message ask(MessageKind kind, const std::string& body) {
+    Message request = message(kind);
+    request.body = body;
+    const std::optional<Message> answer = speaker_.ask(0, std::move(request));
+    expect(answer.has_value(), "nobody answers the ", name_of(kind), " of a good member");
+    return *answer;
   }
 
-  Node node_;
+  const ClusterConfig config_;
+  Speaker speaker_;
+  std::uint64_t incarnation_ = 0;
+  Roster roster_;
 };
 
-// Speaks to the processes of the job without being one.
+// Says what the input says: in the member's name over the member's links, in other names over links of strangers.
 class Voice {
  public:
-  Voice(const ClusterConfig& config, const Node& member)
-      : job_(number_of_job(config.job)), epoch_(member.roster().epoch) {
-    transport_->on_receive([this](LinkId, const Packet& packet) { on_packet(packet); });
-    addresses_.push_back(config.scheduler_host + "/scheduler");
+  Voice(const ClusterConfig& config, Member& member) : member_(member), stranger_(config) {
+    for (const std::string& address : member.addresses()) stranger_.connect(address);
     incarnations_.resize(kSenders);
     incarnations_[kStranger] = 12345;
-    incarnations_[kNewcomer] = kProvisional | 12345;
+    incarnations_[kNewcomer] = kProvisionalIncarnation | 12345;
     incarnations_[kMember] = member.incarnation();
     for (const Peer& peer : member.roster().peers) {
-      const bool good = peer.id.role == Role::kWorker && peer.incarnation != member.incarnation();
       if (peer.id.role == Role::kScheduler) incarnations_[kScheduler] = peer.incarnation;
       if (peer.id.role == Role::kServer) incarnations_[kServer] = peer.incarnation;
-      if (good) incarnations_[kGoodWorker] = peer.incarnation;
-      if ((good || peer.id.role == Role::kServer) && !peer.address.empty()) addresses_.push_back(peer.address);
+      if (peer.id.role == Role::kWorker && peer.incarnation != member.incarnation())
+        incarnations_[kGoodWorker] = peer.incarnation;
     }
-    for (const std::string& address : addresses_) links_.push_back(transport_->connect(address));
   }
 
   void say(const Sent& sent) {
+    const std::size_t from = sent.from % kSenders;
+    Speaker& speaker = from == kMember ? member_.speaker() : stranger_;
     Message message;
     message.header.kind = static_cast<MessageKind>(sent.kind);
-    message.header.job = job_;
-    message.header.incarnation = incarnations_[sent.from % kSenders];
-    message.header.request = sent.request == kNoRequest ? 0 : sent.request > 0 ? sent.request : next_request_++;
-    message.header.epoch = epoch_ + sent.epoch;
+    message.header.job = speaker.job();
+    message.header.incarnation = incarnations_[from];
+    message.header.request =
+        sent.request == kNoRequest ? 0 : sent.request > 0 ? sent.request : speaker.next_request();
+    message.header.epoch = member_.roster().epoch + sent.epoch;
     message.body = sent.body;
     for (const std::uint16_t size : sent.frames) message.payload.push_back(Frame::of(std::string(size, '\x3f')));
-    transport_->send(links_[sent.to % links_.size()], encode(message));
+    speaker.say(sent.to % speaker.links(), message);
   }
-  // Until everybody has handled what was said. Over new links, because those of the messages may have been closed.
-  void wait() {
-    for (const std::string& address : addresses_) {
-      std::future<void> answered;
-      {
-        const std::lock_guard lock(mutex_);
-        answered_ = {};
-        answered = answered_.get_future();
-        waiting_for_ = next_request_;
-      }
+  // Returns when everybody has handled what was said. False if somebody does not answer.
+  bool wait() {
+    // Over new links, because those of the messages may have been closed.
+    Speaker asking(member_.config());
+    for (const std::string& address : member_.addresses()) asking.connect(address);
+    bool answered = true;
+    for (std::size_t link = 0; link < asking.links(); ++link) {
       Message probe;
-      probe.header = {MessageKind::kProbe, job_, incarnations_[kStranger], next_request_++, epoch_};
+      probe.header = {MessageKind::kProbe, asking.job(), incarnations_[kStranger], 0, member_.roster().epoch};
       probe.body = "0";
-      transport_->send(transport_->connect(address), encode(probe));
-      answered.wait();
+      answered &= asking.ask(link, std::move(probe)).has_value();
     }
-  }
-  void leave() {
-    say({.to = 0, .from = kMember, .kind = static_cast<std::uint8_t>(MessageKind::kLeave), .body = {}, .frames = {}});
+    return answered;
   }
 
  private:
-  void on_packet(const Packet& packet) {
-    const Message message = decode(packet);
-    const std::lock_guard lock(mutex_);
-    if (waiting_for_ != 0 && message.header.request == waiting_for_) {
-      waiting_for_ = 0;
-      answered_.set_value();
-    }
-  }
-
-  const std::uint64_t job_, epoch_;
+  Member& member_;
+  Speaker stranger_;
   std::vector<std::uint64_t> incarnations_;
-  std::vector<std::string> addresses_;
-  std::vector<LinkId> links_;
-  std::uint64_t next_request_ = 1000;
-  std::mutex mutex_;
-  std::promise<void> answered_;
-  std::uint64_t waiting_for_ = 0;
-  std::unique_ptr<Transport> transport_ = make_transport(Spec::parse("inproc"));  // last: its thread uses the others
 };
 
 // What a good worker does with a store.
@@ -234,21 +297,19 @@ void sequences(std::string_view input) {
   const bool strangers =
       std::ranges::all_of(sequence.messages, [](const Sent& sent) { return sent.from % kSenders <= kNewcomer; });
   Job job(setup);
-  std::optional<Member> bad(std::in_place, job.config());
+  Member bad(job.config());
   auto joined = std::async(std::launch::async, [&] {
-    bad->join();
-    if (setup.initialised) bad->init(Spec::parse(setup.mode).name, GoodWorker::kShape);
+    bad.join();
+    if (setup.initialised) bad.init(Spec::parse(setup.mode).name, GoodWorker::kShape);
   });
   std::optional<GoodWorker> good(std::in_place, job.config(), setup);
   if (setup.initialised) good->init(kKey);
   joined.get();
 
-  Voice voice(job.config(), bad->node());
+  Voice voice(job.config(), bad);
   for (const Sent& sent : sequence.messages) voice.say(sent);
-  voice.wait();
-  voice.leave();
-  voice.wait();
-  bad.reset();
+  expect(voice.wait() || !strangers, "strangers silence a process");
+  bad.leave();
   try {
     if (setup.initialised) good->train(kKey, strangers);
     good->init("another");
