@@ -135,9 +135,16 @@ class DataService final : public SchedulerService {
     proto::DataTakeOverReply body;
   };
 
+  // Throws InvalidArgument for a number that leaves no room to count in.
+  Epoch& epoch_of(std::int64_t number) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 62;
+    require(number > -kMost && number < kMost, "[data] ", number, " is not the number of an epoch");
+    return epochs_[number];
+  }
+
   void part(const Request& request) {
     const auto body = parse_body<proto::DataPart>(request.message());
-    Epoch& epoch = epochs_[body.epoch()];
+    Epoch& epoch = epoch_of(body.epoch());
     if (epoch.parts.empty()) {
       for (const auto& [incarnation, peer] : live_) epoch.parts.push_back({incarnation, peer.id.rank});
       std::sort(epoch.parts.begin(), epoch.parts.end(), [](const Part& a, const Part& b) { return a.rank < b.rank; });
@@ -162,7 +169,7 @@ class DataService final : public SchedulerService {
   void begin(const Request& request) {
     const auto body = parse_body<proto::DataBegin>(request.message());
     const PositionSet mine = from_proto(body.mine()), all = from_proto(body.all());
-    Epoch& epoch = epochs_[body.epoch()];
+    Epoch& epoch = epoch_of(body.epoch());
     const auto begun = epoch.begun.find(request.incarnation());
     const bool again = begun != epoch.begun.end();
     if (again && body.number() <= begun->second) return request.reply({});
@@ -201,7 +208,7 @@ class DataService final : public SchedulerService {
   void commit(const Request& request) {
     const auto body = parse_body<proto::DataCommit>(request.message());
     const PositionSet done = from_proto(body.done());
-    Epoch& epoch = epochs_[body.epoch()];
+    Epoch& epoch = epoch_of(body.epoch());
     const auto assigned = epoch.assigned.find(request.incarnation());
     if (assigned != epoch.assigned.end()) assigned->second.subtract(done);
     epoch.left.subtract(done);  // they may have been given back before this commit came
@@ -232,6 +239,7 @@ class DataService final : public SchedulerService {
       reply(request, given->second.body);
       return;
     }
+    epoch_of(body.epoch());
     Waiting waiting{request, body.epoch(), body.number(), {body.wanted(), body.multiple()}};
     if (try_give(waiting, !body.wait())) return;
     waiting_.push_back(std::move(waiting));
@@ -249,7 +257,7 @@ class DataService final : public SchedulerService {
   // True if the request was answered. Without `at_once`, an empty answer means that every position is committed.
   bool try_give(const Waiting& waiting, bool at_once) {
     const std::uint64_t taker = waiting.request.incarnation();
-    Epoch& epoch = epochs_[waiting.epoch];
+    Epoch& epoch = epochs_.at(waiting.epoch);
     if (epoch.left.empty() && !at_once && !epoch.committed()) return false;
     const PositionSet piece = epoch.left.take(size_of_piece(epoch.left.count(), waiting.size));
     epoch.assigned[taker].add(piece);

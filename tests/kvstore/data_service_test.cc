@@ -241,6 +241,18 @@ TEST_P(DataService, no_number_of_a_request_gives_more_than_there_is) {
   EXPECT_EQ(scheduler_.result(), "");
 }
 
+TEST_P(DataService, the_largest_number_is_no_epoch) {
+  for (const std::int64_t epoch : {std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()}) {
+    const auto is_no_epoch = testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("is not the number of an epoch"));
+    EXPECT_THAT([&] { workers_[0]->part(epoch); }, is_no_epoch);
+    EXPECT_THAT([&] { workers_[0]->begin(epoch, {{0, 10}}, {{0, 20}}); }, is_no_epoch);
+    EXPECT_THAT([&] { workers_[0]->commit(epoch, {{0, 10}}); }, is_no_epoch);
+    EXPECT_THAT([&] { workers_[0]->take_over(epoch, false); }, is_no_epoch);
+  }
+  for (auto& worker : workers_) worker->leave();
+  EXPECT_EQ(scheduler_.result(), "");
+}
+
 TEST_P(DataService, who_leaves_an_epoch_and_comes_back_gives_back_what_it_took) {
   for (auto& worker : workers_) worker->begin(0, {}, {{0, 60}}, true);
   EXPECT_EQ(workers_[0]->take_over(0, false, {10, 10}), (Ranges{{0, 10}}));
