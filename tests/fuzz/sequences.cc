@@ -17,8 +17,8 @@
 #include "fuzz.h"
 #include "key_partition.h"
 #include "membership.h"
-#include "node.h"
 #include "message.pb.h"
+#include "node.h"
 #include "parse_body.h"
 #include "roster.h"
 #include "scheduler.h"
@@ -230,8 +230,7 @@ class Voice {
     message.header.kind = static_cast<MessageKind>(sent.kind);
     message.header.job = speaker.job();
     message.header.incarnation = incarnations_[from];
-    message.header.request =
-        sent.request == kNoRequest ? 0 : sent.request > 0 ? sent.request : speaker.next_request();
+    message.header.request = sent.request == kNoRequest ? 0 : sent.request > 0 ? sent.request : speaker.next_request();
     message.header.epoch = member_.roster().epoch + sent.epoch;
     message.body = sent.body;
     for (const std::uint16_t size : sent.frames) message.payload.push_back(Frame::of(std::string(size, '\x3f')));

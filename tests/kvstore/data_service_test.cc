@@ -242,8 +242,10 @@ TEST_P(DataService, no_number_of_a_request_gives_more_than_there_is) {
 }
 
 TEST_P(DataService, the_largest_number_is_no_epoch) {
-  for (const std::int64_t epoch : {std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()}) {
-    const auto is_no_epoch = testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("is not the number of an epoch"));
+  for (const std::int64_t epoch :
+       {std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()}) {
+    const auto is_no_epoch =
+        testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("is not the number of an epoch"));
     EXPECT_THAT([&] { workers_[0]->part(epoch); }, is_no_epoch);
     EXPECT_THAT([&] { workers_[0]->begin(epoch, {{0, 10}}, {{0, 20}}); }, is_no_epoch);
     EXPECT_THAT([&] { workers_[0]->commit(epoch, {{0, 10}}); }, is_no_epoch);
