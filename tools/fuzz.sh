@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 
 fail() { echo "fuzz.sh: $1" >&2; exit 2; }
 
-executions=100000 longest='' minutes='' replay='' minimise=false names=()
+executions='' longest='' minutes='' replay='' minimise=false names=()
 mapfile -t known < <(find tests/fuzz/corpus -mindepth 1 -maxdepth 1 -type d -printf '%f\n' | sort)
 for word; do
   case $word in
@@ -40,7 +40,9 @@ for word; do
     *) [ -d "tests/fuzz/corpus/$word" ] || fail "there is no fuzzer '$word'; known: ${known[*]}"; names+=("$word") ;;
   esac
 done
-if $minimise && [ -n "$longest" ]; then fail "--minimise keeps inputs of at most 512 bytes; leave --longest out"; fi
+if $minimise && [ -n "$executions$longest$minutes" ]; then
+  fail "--minimise runs each known input of at most 512 bytes once; leave --executions, --longest and --minutes out"
+fi
 if [ -n "$replay" ] && [ ${#names[@]} -ne 1 ]; then fail "--replay takes the name of one fuzzer beside the file"; fi
 [ ${#names[@]} -gt 0 ] || names=("${known[@]}")
 
@@ -69,7 +71,7 @@ for name in "${names[@]}"; do
     printf '%-14s %5d inputs\n' "$name" "$(find "$committed" -type f | wc -l)"
     continue
   fi
-  options=(-runs="$executions" -print_final_stats=1 -artifact_prefix="build/fuzz/found/$name/")
+  options=(-runs="${executions:-100000}" -print_final_stats=1 -artifact_prefix="build/fuzz/found/$name/")
   [ -z "$minutes" ] || options+=(-max_total_time="$(awk -v m="$minutes" 'BEGIN { print int(60 * m + 0.999) }')")
   # Threads of others allocate meanwhile, which libFuzzer takes for leaks, and looks for them after each input.
   case $name in sequences | shm) options+=(-detect_leaks=0) ;; esac

@@ -39,8 +39,10 @@ expect 2 "unknown option 'g++'" "$tools/install_dependencies.sh" g++
 expect 2 "unknown option 'tydi'; known: format names shell python tidy --fix --help" "$tools/lint.sh" tydi
 expect 2 "unknown option '--apo'; known: --api --pages --help" "$tools/docs.sh" --apo
 expect 2 "--api and --pages exclude each other" "$tools/docs.sh" --api --pages
-expect 2 "--minimise keeps inputs of at most 512 bytes; leave --longest out" "$tools/fuzz.sh" --minimise --longest=100
-expect 2 "--minimise keeps inputs of at most 512 bytes; leave --longest out" "$tools/fuzz.sh" --longest=100 --minimise
+for option in --executions=10 --longest=100 --minutes=1; do
+  expect 2 "leave --executions, --longest and --minutes out" "$tools/fuzz.sh" --minimise "$option"
+  expect 2 "leave --executions, --longest and --minutes out" "$tools/fuzz.sh" "$option" --minimise
+done
 
 mkdir "$empty/no_gpu"
 printf '#!/bin/sh\nexit 9\n' >"$empty/no_gpu/nvidia-smi"
