@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
@@ -32,6 +33,13 @@ inline void check_examples(std::int64_t examples) {
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   if (examples < 0 || examples > kMost)
     throw Corrupt(str("a push of ", examples, " examples; at most ", kMost, " may come in one"));
+}
+
+// Throws Corrupt if a count of a saved state is negative, or leaves no room to count on from it.
+inline void check_saved_counts(std::initializer_list<std::int64_t> counts) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 62;
+  for (const std::int64_t count : counts)
+    if (count < 0 || count > kMost) throw Corrupt(str("a saved state counts ", count, " examples or updates"));
 }
 
 // A request on its way through the shards. One shard handles each part. finish_part() answers the request after the

@@ -312,6 +312,7 @@ void ServerControl::load(const Request& request) {
       for (const wire::SavedSlice& saved : body.slices()) {
         if (saved.slice() >= partition.state.slices().size())
           throw Corrupt("a checkpoint names a slice that does not exist");
+        check_saved_counts({saved.examples(), saved.optimizer_updates(), saved.policy_updates()});
         const std::size_t bytes = partition.state.slices()[saved.slice()].bytes;
         const SliceInfo info = partition.state.info(saved.slice());
         NamedArrays arrays;

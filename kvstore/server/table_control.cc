@@ -200,6 +200,7 @@ void TableControl::load(const Request& request) {
   ServedRows& served = find(body.table(), body.partition());
   served.shard->post([request, &served, body](ServerShard& self) {
     answer_or_refuse(request, [&] {
+      check_saved_counts({body.rows().examples()});
       RowReader payload(request.message().payload);
       RowCall::Part rows;
       rows.served = &served;

@@ -1,4 +1,5 @@
 // Parts of the servers: layout, clocks, sequence numbers, and what hostile messages do to a running server.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <paceline/error.h>
 #include <paceline/mode.h>
@@ -7,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -409,6 +411,15 @@ TEST(Server, RefusesMalformedMessagesAndGoesOn) {
   }
   EXPECT_GT(refused, 1000);
   // Sizes and numbers that do not fit are named.
+  for (const std::int64_t count : {std::int64_t{-1}, std::numeric_limits<std::int64_t>::max()}) {
+    const std::string named = str("counts ", count, " examples or updates");
+    load.mutable_slices(0)->set_optimizer_updates(count);
+    EXPECT_THAT(error_of_call([&] { ask(*node, MessageKind::kLoad, load.SerializeAsString()); }),
+                testing::HasSubstr(named));
+    load_rows.mutable_rows()->set_examples(count);
+    EXPECT_THAT(error_of_call([&] { ask(*node, MessageKind::kLoadRows, load_rows.SerializeAsString()); }),
+                testing::HasSubstr(named));
+  }
   EXPECT_NE(error_of_call([&] { ask(*node, MessageKind::kPushPull, push.SerializeAsString()); }).find("512 bytes"),
             std::string::npos);
   part->set_push(0, 9);
