@@ -36,10 +36,10 @@ ErrorType type_of(const std::exception& error) {
 
 }  // namespace
 
-std::string refusal_of(const std::exception& reason) {
+std::string refusal_of(const std::exception& reason, const std::string& before) {
   proto::Refusal refusal;
   refusal.set_type(static_cast<std::uint32_t>(type_of(reason)));
-  refusal.set_text(reason.what());
+  refusal.set_text(before + reason.what());
   return refusal.SerializeAsString();
 }
 

@@ -7,7 +7,8 @@
 
 namespace paceline {
 
-std::string refusal_of(const std::exception& reason);     // body of a kRefusal
+// The body of a kRefusal. `before` comes before the text of the reason.
+std::string refusal_of(const std::exception& reason, const std::string& before = {});
 std::exception_ptr error_of(const std::string& refusal);  // never null
 
 }  // namespace paceline

@@ -383,7 +383,7 @@ TEST(Averaging, AWorkerKeepsNoStateThatItRefuses) {
   LocalState rule([] { return NamedArrays(); },
                   [](const NamedArrays& state) { require(state.empty(), "there is a state"); });
   EXPECT_THROW(rule.load({{"w/mean", NDArray::zeros(Shape{1})}}), InvalidArgument);
-  EXPECT_TRUE(rule.loaded().empty());
+  EXPECT_TRUE(rule.take_loaded().empty());
 }
 
 // The server's policy of the same name keeps no state, so it refuses the second table when it has loaded the first.
@@ -415,6 +415,7 @@ TEST(RowTables, ALoadThatFailsHalfwayForgetsTheVersionsOfRows) {
     for (int i = 0; i < 3; ++i) push();
     EXPECT_EQ(pull(store, first, {0}, *engine), std::vector<float>{3});
     EXPECT_EQ(error_of_call([&] { store.load(state); }),
+              "the state is loaded in part, until a load succeeds: "
               "table 'second' has no state 'traced_trace' under these rules");
     push();
     EXPECT_EQ(pull(store, first, {0}, *engine), std::vector<float>{6});

@@ -228,12 +228,15 @@ class Backend {
 
   // Statistics of the job so far.
   virtual StoreReport report() = 0;
-  // Collective: every live worker calls it. The leader gets the state, and the others get an empty one.
+  // Collective: every live worker calls it. The leader gets the state, and the others get an empty one. If a worker
+  // cannot do its part, every worker throws, and the error names this worker.
   virtual StoreState save() = 0;
   // Collective: every live worker calls it, after init() with the same keys. Only the state that the leader passes
   // counts. The job of the state may have had other numbers of servers and workers. In modes with servers, clocks move
   // forward to the clock of the state, and never back. If the state does not fit the keys or the rules, every worker
-  // throws InvalidArgument, and all weights and states stay as they were.
+  // throws InvalidArgument, and all weights and states stay as they were. If the load fails later, every worker throws
+  // an error that says that the state is loaded in part. In modes with servers, each worker then has the weights that
+  // the servers have. The next load() changes all weights and states.
   virtual void load(const StoreState& state) = 0;
 
   // Blocks until every push is acknowledged, then leaves the job. The destructor leaves without waiting for pushes. If

@@ -2,8 +2,6 @@
 
 #include <paceline/detail/array_builder.h>
 #include <paceline/error.h>
-#include <paceline/kernel.h>
-#include <paceline/mutex.h>
 #include <paceline/staleness.h>
 #include <paceline/updater.h>
 
@@ -18,6 +16,7 @@
 #include "checkpoint/saved_state.h"
 #include "draw.h"
 #include "servers/local_state.h"
+#include "shared_failure.h"
 
 namespace paceline {
 namespace {
@@ -176,22 +175,9 @@ class AveragingBackend final : public Backend {
   void reached(std::uint64_t step) override { servers_->reached(step); }
 
   GatheredValues all_gather(const std::string& name, const std::string& value) override {
-    end_round_of_commits();
-    GatheredValues given = servers_->all_gather(name, value);
-    if (keys_.empty()) return given;
-    // All workers are in the same round now. They exchange what they have learned since the last round, and then hold
-    // the same weights.
-    for (auto& [name, key] : keys_) key.exchanged = false;
-    end_round();
-    drain();
-    if (options_.form != Form::kElastic) return given;
-    servers_->barrier();
-    std::vector<PullItem> centres;
-    for (auto& [name, key] : keys_) centres.push_back({name, key.base});
-    servers_->pull(centres, 0);
-    for (auto& [name, key] : keys_) take_base(key, 0);
-    drain();
-    servers_->barrier();  // no worker moves the centre before all have it
+    SharedFailure failure(rank());
+    GatheredValues given = meet_all(name, value, failure);
+    failure.rethrow();
     return given;
   }
 
@@ -220,25 +206,16 @@ class AveragingBackend final : public Backend {
   StoreReport report() override { return servers_->report(); }
 
   StoreState save() override {
-    barrier();
+    SharedFailure failure(rank());
+    meet_all({}, {}, failure);
+    failure.hear(servers_->all_gather("/before save", failure.told()));
+    failure.rethrow();
     return servers_->save();
   }
 
   void load(const StoreState& state) override {
     drain();
-    servers_->load_made([&] { return to_workers(SavedStore::read(state)); });
-    auto loaded = by_key(state_ ? state_->loaded() : NamedArrays());
-    for (auto& [name, key] : keys_) {
-      key.base.wait();
-      auto& [arrays, counters] = loaded[name];
-      arrays.emplace_back("weight", key.base);
-      updater_->load_slice(key.slice, arrays, counters);
-      key.updated = false;
-      key.examples = 0;
-      pull({{name, key.array}}, 0);
-      key.array.wait();
-    }
-    begin_round();
+    servers_->load_made([&] { return to_workers(SavedStore::read(state)); }, [this] { take_loaded(); });
   }
 
   void finish() override {
@@ -262,12 +239,54 @@ class AveragingBackend final : public Backend {
     return key;
   }
 
+  // A barrier after which all workers hold the same weights.
+  GatheredValues meet_all(const std::string& name, const std::string& value, SharedFailure& failure) {
+    end_round_of_commits();
+    GatheredValues given = servers_->all_gather(name, value);
+    if (keys_.empty()) return given;
+    // All workers are in the same round now. They exchange what they have learned since the last round.
+    for (auto& [name, key] : keys_) key.exchanged = false;
+    failure.run([this] {
+      end_round();
+      drain();
+    });
+    if (options_.form != Form::kElastic) return given;
+    failure.hear(servers_->all_gather("/round", failure.told()));
+    if (!failure) failure.run([this] { take_centres(); });
+    failure.hear(servers_->all_gather("/centre", failure.told()));  // no worker moves the centre before all have it
+    return given;
+  }
+
+  void take_centres() {
+    std::vector<PullItem> centres;
+    for (auto& [name, key] : keys_) centres.push_back({name, key.base});
+    servers_->pull(centres, 0);
+    for (auto& [name, key] : keys_) take_base(key, 0);
+    drain();
+  }
+
   void begin_round() {
     steps_ = 0;
     takes_part_ = options_.takes_part(servers_->clock(), rank(), size());
     const int live = std::max(1, servers_->live_workers());
     share_ = options_.form == Form::kFederated ? options_.chosen(live) : live;
     for (auto& [name, key] : keys_) key.exchanged = false;
+  }
+
+  // Begins a round with the weights that were pulled after a load, and with the loaded state, if there is one.
+  void take_loaded() {
+    auto loaded = by_key(state_ ? state_->take_loaded() : NamedArrays());
+    for (auto& [name, key] : keys_) {
+      key.base.wait();
+      auto& [arrays, counters] = loaded[name];
+      arrays.emplace_back("weight", key.base);
+      updater_->load_slice(key.slice, arrays, counters);
+      key.updated = false;
+      key.examples = 0;
+      pull({{name, key.array}}, 0);
+      key.array.wait();
+    }
+    begin_round();
   }
 
   // Leaves the present round to the others. Drops the gradient of this step. The next step waits for the weights of the
@@ -426,32 +445,11 @@ class AveragingBackend final : public Backend {
     return sorted;
   }
 
-  // Divides the state of a checkpoint of any mode among the workers, because in this mode they run the optimizers.
-  // Worker w gets the mean of the states of the former workers w, w + size() and so on. If there are no such workers,
-  // it gets the state of another former worker.
+  // Adapts the state of a checkpoint of any mode to this one.
   StoreState to_workers(SavedStore store) const {
     store.require_known(keys_);
     adapt_state(store, *make_optimizer(optimizer_), *make_staleness("none", {}), false);
-    const auto former = std::exchange(store.workers, {});
-    std::vector<int> ranks;
-    for (const auto& [rank, arrays] : former) ranks.push_back(rank);
-    for (int worker = 0; worker < size(); ++worker) {
-      SavedStore mine;
-      for (std::size_t i = 0; i < ranks.size(); ++i)
-        if (static_cast<int>(i) % size() == worker) mine.workers[static_cast<int>(i)] = former.at(ranks[i]);
-      if (mine.workers.empty() && !ranks.empty())
-        mine.workers[worker] = former.at(ranks[static_cast<std::size_t>(worker) % ranks.size()]);
-      NamedArrays& state = store.workers[worker];
-      state = share_of(mine, worker, size());
-      for (const auto& [name, array] : state)
-        kernels::scale(1.0 / static_cast<double>(std::max<std::size_t>(1, mine.workers.size())), array);
-      for (auto& [name, key] : store.keys) {
-        for (const auto& [slot, array] : key.slots) state.emplace_back(name + "/" + slot, array);
-        if (ranks.empty()) state.emplace_back(name + "/" + kCounters, pack(key.counters));
-      }
-      for (const auto& [name, array] : state) array.wait();
-    }
-    for (auto& [name, key] : store.keys) key.slots.clear();
+    divide_among_workers(store, size());
     return store.write();
   }
 
@@ -461,13 +459,13 @@ class AveragingBackend final : public Backend {
   const std::unique_ptr<Updater> updater_ = make_updater();
   std::map<std::string, LocalKey> keys_;
   Spec optimizer_{"sgd", {}};
-  const LocalState* state_ = nullptr;  // owned by servers_
-  std::uint64_t calls_ = 0;            // number of calls of push()
-  std::int64_t steps_ = 0;             // steps of the present round
-  std::int64_t share_ = 1;             // number of live workers that train in a round
-  std::vector<Commit> commits_;        // held back until the round ends
-  bool takes_part_ = true;             // in the present round
-  bool skipped_ = false;               // this step's gradient is dropped
+  LocalState* state_ = nullptr;  // owned by servers_
+  std::uint64_t calls_ = 0;      // number of calls of push()
+  std::int64_t steps_ = 0;       // steps of the present round
+  std::int64_t share_ = 1;       // number of live workers that train in a round
+  std::vector<Commit> commits_;  // held back until the round ends
+  bool takes_part_ = true;       // in the present round
+  bool skipped_ = false;         // this step's gradient is dropped
 };
 
 }  // namespace

@@ -18,6 +18,13 @@ inline NDArray pack(const SliceCounters& counters) {
       {static_cast<double>(counters.examples), static_cast<double>(counters.optimizer_updates)}, Shape{2});
 }
 
+struct SavedStore;
+
+// Divides the state of a checkpoint among the workers, because in this mode they run the optimizers. Worker w gets the
+// mean of the states of the former workers w, w + workers and so on. If there are no such workers, it gets the state of
+// another former worker.
+void divide_among_workers(SavedStore& store, int workers);
+
 // Saves and loads the optimizer's state at the worker, for checkpoints. Leaves gradients as they are.
 class LocalState final : public WorkerRule {
  public:
@@ -30,7 +37,8 @@ class LocalState final : public WorkerRule {
     check(state);
     loaded_ = state;
   }
-  const NamedArrays& loaded() const { return loaded_; }
+  // What the last load() has brought, once.
+  NamedArrays take_loaded() { return std::exchange(loaded_, {}); }
 
  private:
   const std::function<NamedArrays()> save_;

@@ -87,7 +87,7 @@ class ServersBackend final : public Backend {
   StoreReport report() override;
   StoreState save() override;
   void load(const StoreState& state) override {
-    load_made([&] { return state; });
+    load_made([&] { return state; }, [] {});
   }
   void finish() override;
 
@@ -106,8 +106,9 @@ class ServersBackend final : public Backend {
   int live_workers() const { return static_cast<int>(node_->roster().live(Role::kWorker).size()); }
   // Asks the servers for weights, state and counters of all keys.
   SavedStore fetch_state();
-  // As load(), but only the leader calls `make`, for the state to load. If `make` throws, every worker throws.
-  void load_made(const std::function<StoreState()>& make);
+  // As load(), but only the leader calls `make`, for the state to load. If `make` throws, every worker throws. Every
+  // worker calls `renewed` when it has pulled the weights of the servers, also if the servers have loaded only a part.
+  void load_made(const std::function<StoreState()>& make, const std::function<void()>& renewed);
 
  private:
   RemoteKey& find(const std::string& name) PACELINE_REQUIRES(mutex_);
@@ -167,16 +168,21 @@ class ServersBackend final : public Backend {
   void resume_if_paused();
   void resume();
 
-  // Sends a whole state. All errors about the state come before the weights and the tables at the servers change.
-  void send_loaded(const StoreState& state);
+  void send_own_state();
+  StoreState fetch_whole_state();
+  // Sends a whole state. All errors about the state come before the weights and the tables at the servers change. Then
+  // sets `changed`.
+  void send_loaded(const StoreState& state, bool* changed);
   // Throws InvalidArgument if a worker could not take this share of a state.
   void check_share(NamedArrays share);
-  void send_state(const SavedStore& store);
+  // The messages that load the keys. Throws InvalidArgument for a state that does not fit the keys.
+  std::vector<std::pair<int, Message>> state_requests(const SavedStore& store);
   NamedArrays fetch_blobs(int server, int worker, SavedStore* all);
   void send_blobs(int server, int worker, const NamedArrays& arrays);
   void clear_blobs();
-  // Takes this worker's share of a loaded state, and pulls the weights.
-  void take_state(const NamedArrays& mine);
+  // Takes this worker's share of a loaded state.
+  void take_share(NamedArrays mine);
+  void pull_loaded();
 
   // The next functions are for row-sparse tables.
   void fetch_tables(StoreState& state);

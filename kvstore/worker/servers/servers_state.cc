@@ -11,6 +11,7 @@
 #include "parse_body.h"
 #include "payload.h"
 #include "servers/servers.h"
+#include "shared_failure.h"
 #include "store.pb.h"
 
 namespace paceline {
@@ -19,8 +20,8 @@ namespace {
 // The key and the slice, by partition and number of the slice.
 using SliceOwners = std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<const RemoteKey*, const RemoteSlice*>>;
 
-// The outcome of a load, which the leader tells the others. A reason follows kRefused.
-constexpr char kWhole = 'w', kRefused = 'r';
+// The first letter of what the leader of a load tells the others: has it begun to change the servers?
+constexpr char kUnchanged = 'u', kChanged = 'c';
 
 // Larger arrays of a worker's own state travel in pieces of this size.
 constexpr std::int64_t kBlobBytes = std::int64_t{8} << 20;
@@ -61,6 +62,20 @@ std::byte* at(const NDArray& array, std::int64_t element) {
 
 StoreState ServersBackend::save() {
   pending_->wait_none();
+  SharedFailure failure(rank());
+  failure.run([&] { send_own_state(); });
+  failure.hear(all_gather("/save", failure.told()));
+  StoreState state;
+  if (leads()) {
+    if (!failure) failure.run([&] { state = fetch_whole_state(); });
+    failure.run([&] { clear_blobs(); });
+  }
+  failure.hear(all_gather("/saved", failure.told()));
+  failure.rethrow();
+  return state;
+}
+
+void ServersBackend::send_own_state() {
   NamedArrays mine;
   {
     Lock lock(mutex_);
@@ -70,18 +85,15 @@ StoreState ServersBackend::save() {
   }
   for (const auto& [name, array] : mine) array.wait();
   send_blobs(placement()->keeper_of(rank()), rank(), mine);
-  barrier();
-  StoreState state;
-  if (leads()) {
-    SavedStore store = fetch_state();
-    store.clock = clock();
-    for (int s = 0; s < servers_; ++s) fetch_blobs(s, -1, &store);
-    state = store.write();
-    fetch_tables(state);
-    state.counters.emplace_back("workers", std::to_string(workers_));
-    clear_blobs();
-  }
-  barrier();
+}
+
+StoreState ServersBackend::fetch_whole_state() {
+  SavedStore store = fetch_state();
+  store.clock = clock();
+  for (int s = 0; s < servers_; ++s) fetch_blobs(s, -1, &store);
+  StoreState state = store.write();
+  fetch_tables(state);
+  state.counters.emplace_back("workers", std::to_string(workers_));
   return state;
 }
 
@@ -193,45 +205,42 @@ NamedArrays ServersBackend::fetch_blobs(int server, int worker, SavedStore* all)
   return mine;
 }
 
-void ServersBackend::load_made(const std::function<StoreState()>& make) {
+void ServersBackend::load_made(const std::function<StoreState()>& make, const std::function<void()>& renewed) {
   pending_->wait_none();
-  barrier();  // earlier pushes of other workers must arrive before the loaded state
-  std::exception_ptr refused;
+  // Earlier pushes of other workers must arrive before the loaded state. A worker that makes another collective call
+  // must not find out after the servers have changed.
+  all_gather("/begin load", {});
+  SharedFailure failure(rank());
+  // Have the servers begun to change? The others assume it until the leader speaks, because it may be lost.
+  bool changed = !leads(), heard = false;
   std::string outcome;
   if (leads()) {
-    try {
-      send_loaded(make());
-      outcome = kWhole;
-    } catch (const std::exception& error) {
-      refused = std::current_exception();
-      outcome = kRefused + std::string(error.what());
-    }
+    failure.run_for_all([&] { send_loaded(make(), &changed); });
+    outcome = (changed ? kChanged : kUnchanged) + failure.told();
   }
-  // All workers get the same answer: the outcome that the leader tells, or nothing if the leader was lost.
-  bool whole = false;
-  for (const auto& [rank, said] : all_gather("/load", outcome)) {
-    whole |= said.starts_with(kWhole);
-    if (said.starts_with(kRefused) && !refused) refused = std::make_exception_ptr(InvalidArgument(said.substr(1)));
+  GatheredValues outcomes = all_gather("/load", outcome);
+  for (auto& [rank, said] : outcomes) {
+    if (said.empty()) continue;
+    heard = true;
+    changed = said.front() == kChanged;
+    said.erase(0, 1);
   }
-  NamedArrays mine = fetch_blobs(placement()->keeper_of(rank()), rank(), nullptr);
-  forget_row_versions();  // after a refusal too: the servers may have some rows of the state
-  std::string why;        // this worker's share does not fit its rules
-  try {
-    if (whole && !refused) take_state(mine);
-  } catch (const std::exception& error) {
-    why = error.what();
-  }
-  for (const auto& [rank, said] : all_gather("/loaded", why))
-    if (!said.empty() && !refused) refused = std::make_exception_ptr(InvalidArgument(said));
-  if (leads()) clear_blobs();
+  failure.hear(outcomes);
+  if (!heard) failure.run_for_all([] { throw NetworkError("the worker that loads the state for all was lost"); });
+  if (!failure) failure.run([&] { take_share(fetch_blobs(placement()->keeper_of(rank()), rank(), nullptr)); });
+  // After a failure too: the next push must name the version of the weights that the servers have now.
+  if (changed)
+    failure.run([&] {
+      pull_loaded();
+      renewed();
+    });
+  failure.hear(all_gather("/loaded", failure.told()));
+  if (leads()) failure.run([&] { clear_blobs(); });
   barrier();
-  if (refused) std::rethrow_exception(refused);
-  if (!whole)
-    throw NetworkError(
-        "the worker that loads the state for all was lost meanwhile: some weights are the state's and some are not");
+  failure.rethrow(changed ? kLoadedInPart : "");
 }
 
-void ServersBackend::send_loaded(const StoreState& state) {
+void ServersBackend::send_loaded(const StoreState& state, bool* changed) {
   SavedStore store = SavedStore::read(state);
   {
     Lock lock(mutex_);
@@ -245,7 +254,9 @@ void ServersBackend::send_loaded(const StoreState& state) {
     check_share(share);
     send_blobs(placement()->keeper_of(worker), worker, share);  // until workers take it, a share changes nothing
   }
-  send_state(store);
+  std::vector<std::pair<int, Message>> requests = state_requests(store);
+  *changed = true;
+  ask_servers(std::move(requests));
   send_tables(std::move(tables));
   set_clock(std::max(clock(), store.clock));  // the next barrier moves the other workers' clocks too
 }
@@ -256,16 +267,20 @@ void ServersBackend::check_share(NamedArrays share) {
   if (rule_) rule_->check(share);
 }
 
-void ServersBackend::take_state(const NamedArrays& saved) {
-  NamedArrays mine = saved;
+void ServersBackend::take_share(NamedArrays mine) {
+  Lock lock(mutex_);
+  if (compressor_) compressor_->load(&mine);
+  if (rule_)
+    rule_->load(mine);
+  else if (!mine.empty())
+    LOG(WARNING) << "the checkpoint's worker state is not used under this staleness policy and compression";
+}
+
+void ServersBackend::pull_loaded() {
+  forget_row_versions();
   std::vector<PullItem> pulls;
   {
     Lock lock(mutex_);
-    if (compressor_) compressor_->load(&mine);
-    if (rule_)
-      rule_->load(mine);
-    else if (!mine.empty())
-      LOG(WARNING) << "the checkpoint's worker state is not used under this staleness policy and compression";
     for (const auto& [name, key] : keys_) {
       // No call is in flight, and an earlier push may have failed.
       key->order = engine_.new_variable();
@@ -282,7 +297,7 @@ void ServersBackend::clear_blobs() {
   ask_every_server(message_of(MessageKind::kLoad, clear));
 }
 
-void ServersBackend::send_state(const SavedStore& store) {
+std::vector<std::pair<int, Message>> ServersBackend::state_requests(const SavedStore& store) {
   struct Builder {
     wire::LoadRequest body;
     PayloadWriter payload;
@@ -315,7 +330,7 @@ void ServersBackend::send_state(const SavedStore& store) {
   for (auto& [id, builder] : builders)
     requests.emplace_back(route_.placement->server_of(kDenseKeys, static_cast<int>(id)),
                           message_of(MessageKind::kLoad, builder.body, builder.payload.finish()));
-  ask_servers(std::move(requests));
+  return requests;
 }
 
 }  // namespace paceline

@@ -1,0 +1,173 @@
+// Collective calls of which a part fails at one worker: all workers hear of it, and none waits for the one that failed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <kvstore/failed_array.h>
+#include <kvstore/hand_made_worker.h>
+#include <kvstore/row_support.h>
+#include <support/cluster_in_process.h>
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <thread>
+
+namespace paceline::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+NDArray full(float value, Engine& engine, const Shape& shape = {2}) {
+  return NDArray::full(shape, value, DType::kFloat32, {}, engine);
+}
+
+// A worker that has heard of a failure leaves, so a test in which another one waits for it ends too.
+TEST(SharedFailure, OfASaveIsHeardByAll) {
+  ClusterInProcess cluster(
+      {.mode = "dist_async:staleness=none,compression=top_k,min_bytes=0", .servers = 1, .serial = false});
+  std::array<std::string, 2> heard, again;
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    store.init({{"w", full(1, engine)}});
+    store.set_optimizer(optim::SGD{.lr = 1});
+    store.barrier();
+    // The state of the codec fails with the gradient, until the next gradient.
+    const NDArray unread = full(1, engine);
+    if (worker == 1) fail(unread);
+    store.push("w", unread);
+    const auto w = static_cast<std::size_t>(worker);
+    heard[w] = error_of_call([&] { store.save(); });
+    if (heard[w].empty()) return store.finish();
+    store.push("w", full(1, engine));
+    again[w] = error_of_call([&] { EXPECT_EQ(store.save().arrays.empty(), worker == 1); });
+    store.finish();
+  });
+  EXPECT_EQ(heard[0], "worker 1: [fails] test");
+  EXPECT_EQ(heard[1], "[fails] test");
+  for (const std::string& error : again) EXPECT_EQ(error, "");
+}
+
+// Calls `work` for workers 0 and 1 of a job with one server. Worker 1 cannot read what it gets of the first state that
+// is loaded: a third worker has put something broken there.
+void with_a_broken_share(const std::string& mode, const std::function<void(int, KVStore&, Engine&)>& work) {
+  const ClusterConfig job = job_config("inproc", 1, 3);
+  SchedulerThread scheduler(job);
+  Server server(member(job, Role::kServer, 0), {}, 1);
+  std::jthread serving([&] { server.run(); });
+  std::vector<std::jthread> workers;
+  std::atomic<bool> left = false;
+  workers.emplace_back([&] {
+    Node node(member(job, Role::kWorker, 0, 2), Node::Handlers{});
+    node.join();
+    wire::LoadRequest body;
+    wire::Blob* const blob = body.add_blobs();
+    blob->set_worker(1);
+    blob->set_name("broken");
+    blob->set_dtype(static_cast<int>(DType::kFloat32));
+    blob->add_shape(0);
+    ask(node, MessageKind::kLoad, body.SerializeAsString());
+    node.leave();
+    left = true;
+    left.notify_all();
+  });
+  for (int worker = 0; worker < 2; ++worker)
+    workers.emplace_back([&, worker] {
+      const auto engine = make_threaded_engine();
+      StoreOptions options;
+      options.engine = engine.get();
+      const auto store = KVStore::join(member(job, Role::kWorker, 0, worker), mode, options);
+      left.wait(false);
+      work(worker, *store, *engine);
+      store->finish();
+    });
+}
+
+TEST(SharedFailure, OfALoadIsHeardByAll) {
+  for (const std::string mode : {"dist_sync", "dist_async:staleness=none", "dist_local:steps=1"}) {
+    SCOPED_TRACE(mode);
+    std::array<std::string, 2> heard, again;
+    std::array<float, 2> loaded{};
+    with_a_broken_share(mode, [&](int worker, KVStore& store, Engine& engine) {
+      const NDArray weight = full(1, engine);
+      store.init({{"w", weight}});
+      store.set_optimizer(optim::SGD{.lr = 1});
+      const StoreState state = worker == 0 ? StoreState{{{"w", full(5, engine)}}, {}} : StoreState{};
+      const auto w = static_cast<std::size_t>(worker);
+      heard[w] = error_of_call([&] { store.load(state); });
+      if (heard[w].find("broken") == std::string::npos) return;
+      // Nothing has been learned since, so nothing may move the weights from those of the state.
+      store.push_pull({{"w", full(0, engine)}}, {{"w", weight}});
+      store.step_end();
+      store.barrier();
+      store.pull("w", weight);
+      loaded[w] = weight.to_vector<float>()[0];
+      again[w] = error_of_call([&] { store.load(state); });
+    });
+    const std::string part = "the state is loaded in part, until a load succeeds: ";
+    EXPECT_THAT(heard[0], StartsWith(part + "worker 1: a piece of 'broken'"));
+    EXPECT_THAT(heard[1], StartsWith(part + "a piece of 'broken'"));
+    EXPECT_EQ(loaded, (std::array<float, 2>{5, 5}));
+    for (const std::string& error : again) EXPECT_EQ(error, "");
+  }
+}
+
+// Has a state at the workers that the servers' policy of the same name lacks.
+class Policy final : public Staleness {
+ public:
+  explicit Policy(bool more) : more_(more) {}
+  std::vector<std::string> state_names() const override { return more_ ? Names{"mean", "more"} : Names{"mean"}; }
+  void correct(const Tile<float>&, const StaleContext&) const override {}
+  void correct(const Tile<double>&, const StaleContext&) const override {}
+
+ private:
+  using Names = std::vector<std::string>;
+  const bool more_;
+};
+
+Extensions policy(bool more) {
+  return {.modes = {}, .policies = {{"changed", std::make_shared<Policy>(more)}}, .codecs = {}};
+}
+
+TEST(SharedFailure, OfALoadWithinItsChangesLeavesTheWeightsOfTheServers) {
+  const TableSpec table = table_of(3, 1, "zeros");
+  for (const std::string mode : {"dist_sync:staleness=changed", "dist_async:staleness=changed"}) {
+    SCOPED_TRACE(mode);
+    ClusterInProcess cluster(
+        {.mode = mode, .servers = 1, .serial = false, .own = policy(true), .own_of_servers = policy(false)});
+    cluster.run([&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      const NDArray weight = full(1, engine);
+      store.init({{"w", weight}});
+      store.init_table(table);
+      store.set_optimizer(optim::SGD{.lr = 1});
+      for (int step = 0; step < 3; ++step) {
+        store.push_pull({{"w", full(0, engine)}}, {{"w", weight}});
+        store.step_end();
+      }
+      StoreState state{{{"w", full(5, engine)}}, {{"version:w", "1"}}};
+      const std::string name = "table:" + table.name;
+      state.arrays.emplace_back(name + ":ids", ids_of({0}, engine));
+      state.arrays.emplace_back(name + ":versions", ids_of({1}, engine));
+      state.arrays.emplace_back(name + ":weight", full(5, engine, {1, 1}));
+      const StoreState whole = state;
+      state.arrays.emplace_back(name + ":changed_more", full(5, engine, {1, 1}));
+      const auto error_of_load = [&](const StoreState& loaded) {
+        return error_of_call([&] { store.load(worker == 0 ? loaded : StoreState{}); });
+      };
+      EXPECT_THAT(error_of_load(state), AllOf(HasSubstr("loaded in part"), HasSubstr("no state 'changed_more'")))
+          << worker;
+      EXPECT_EQ(weight.to_vector<float>()[0], 5) << worker;
+      // The servers refuse a push from a version that they have not reached.
+      store.push_pull({{"w", full(0, engine)}}, {{"w", weight}});
+      store.step_end();
+      EXPECT_EQ(error_of_call([&] { weight.wait(); }), "") << worker;
+      store.barrier();
+      EXPECT_EQ(error_of_load(whole), "") << worker;
+      EXPECT_EQ(pull(store, table, {0}, engine), std::vector<float>{5}) << worker;
+    });
+  }
+}
+
+}  // namespace
+}  // namespace paceline::test
