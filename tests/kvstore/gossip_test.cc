@@ -339,7 +339,36 @@ TEST(Gossip, ALoadThatFailsAtOneWorkerEndsAtAll) {
   };
   gather("/rules");
   gather("/load");
-  EXPECT_EQ(gather("/loaded"), (GatheredValues{{0, ""}, {1, ""}}));
+  EXPECT_THAT(gather("/loaded")[1], testing::HasSubstr("worker 1: a worker's answer is not about the keys"));
+  leader.leave();
+  other.join();
+}
+
+// As above, of the weights that all get before a save.
+TEST(Gossip, ASaveThatFailsAtOneWorkerEndsAtAll) {
+  const ClusterConfig job = job_config("inproc", 0, 2);
+  SchedulerThread scheduler(job);
+  std::thread other([config = member(job, Role::kWorker, scheduler.port(), 1)] {
+    const auto engine = make_serial_engine();
+    StoreOptions options;
+    options.engine = engine.get();
+    const auto store = KVStore::join(config, "gossip", options);
+    EXPECT_THROW(store->save(), Corrupt);
+    store->finish();
+  });
+  Node leader(member(job, Role::kWorker, scheduler.port(), 0),
+              {[](const Request& request) {
+                 wire::WorkerSlices slices;
+                 slices.add_slices();
+                 request.reply(message_of(MessageKind::kReply, slices));
+               },
+               nullptr});
+  leader.join();
+  SchedulerClient client(leader);
+  client.meet(client.next_barrier(), 0);
+  client.gather(client.next_barrier(), 0, false, "/mean", "");
+  EXPECT_THAT(client.gather(client.next_barrier(), 0, false, "/met", "").second[1],
+              testing::HasSubstr("worker 1: a worker's answer is not about the keys"));
   leader.leave();
   other.join();
 }

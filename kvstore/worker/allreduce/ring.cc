@@ -15,6 +15,7 @@
 #include "allreduce/ring_state.h"
 #include "parse_body.h"
 #include "send/compressor.h"
+#include "shared_failure.h"
 #include "store.pb.h"
 #include "transport/transport_setting.h"
 
@@ -432,26 +433,28 @@ class RingBackend final : public Backend {
 StoreState RingBackend::save() {
   barrier();
   StoreState state;
-  if (leads()) {
-    Lock lock(mutex_);
-    state = gather(keys_, peer_, engine_).write();
-    state.counters.emplace_back("workers", std::to_string(workers_));
-    const auto& codec = compressor_.push_codec();
-    if (codec && !codec->codec->state_names().empty() && !std::exchange(warned_, true))
-      LOG(WARNING) << "a checkpoint of mode ring lacks the state of its codec: what pushes have not yet delivered is "
-                      "lost when a job resumes";
-  }
-  barrier();
+  SharedFailure failure(rank());
+  if (leads())
+    failure.run([&] {
+      Lock lock(mutex_);
+      state = gather(keys_, peer_, engine_).write();
+      state.counters.emplace_back("workers", std::to_string(workers_));
+      const auto& codec = compressor_.push_codec();
+      if (codec && !codec->codec->state_names().empty() && !std::exchange(warned_, true))
+        LOG(WARNING) << "a checkpoint of mode ring lacks the state of its codec: what pushes have not yet delivered is "
+                        "lost when a job resumes";
+    });
+  failure.hear(all_gather("/saved", failure.told()));
+  failure.rethrow();
   return state;
 }
 
 void RingBackend::load(const StoreState& state) {
   barrier();
   const int leader = client_.leader();
-  std::exception_ptr refused;
-  std::string why;
-  if (leader == rank()) {
-    try {
+  SharedFailure failure(rank());
+  if (leader == rank())
+    failure.run_for_all([&] {
       Lock lock(mutex_);
       SavedStore store = SavedStore::read(state);
       store.require_known(keys_);
@@ -459,22 +462,18 @@ void RingBackend::load(const StoreState& state) {
       if (std::ranges::any_of(store.workers, [](const auto& worker) { return !worker.second.empty(); }))
         LOG(WARNING) << "the checkpoint's state of workers is not used in mode ring";
       peer_.load(cut(store, keys_));
-    } catch (const std::exception& error) {
-      refused = std::current_exception();
-      why = error.what();
-    }
-  }
+    });
   // All workers get the same answer, so either all of them go on or none.
-  for (const auto& [rank, said] : all_gather("/load", why))
-    if (!said.empty() && !refused) refused = std::make_exception_ptr(InvalidArgument(said));
-  if (refused) std::rethrow_exception(refused);
-  if (leader != rank()) peer_.fetch(leader, true);
-  barrier();
+  failure.hear(all_gather("/load", failure.told()));
+  failure.rethrow();
+  if (leader != rank()) failure.run([&] { peer_.fetch(leader, true); });
+  failure.hear(all_gather("/loaded", failure.told()));
   {
     Lock lock(mutex_);
     compressor_.forget_state();  // the state belongs to gradients before the load
   }
   pull_all();
+  failure.rethrow(kLoadedInPart);
 }
 
 }  // namespace

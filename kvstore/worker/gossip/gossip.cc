@@ -8,6 +8,7 @@
 
 #include "gossip/gossip_peer.h"
 #include "parse_body.h"
+#include "shared_failure.h"
 #include "store.pb.h"
 #include "transport/transport_setting.h"
 
@@ -207,7 +208,6 @@ class GossipBackend final : public Backend {
                        });
   }
 
-  void meet_at_scheduler() { client_.meet(client_.next_barrier(), 0); }
   GatheredValues gather(const std::string& name, const std::string& value) {
     return client_.gather(client_.next_barrier(), 0, false, name, value).second;
   }
@@ -219,14 +219,17 @@ class GossipBackend final : public Backend {
     settle();
     GatheredValues given = gather(name, value);
     const int leader = client_.leader();
-    if (leader == rank()) {
-      peer_.take_mean();
-      at_leader();
-    }
-    meet_at_scheduler();
-    if (leader != rank()) peer_.take(peer_.fetch(leader, 0, false), 0, 1);
-    meet_at_scheduler();
+    SharedFailure failure(rank());
+    if (leader == rank())
+      failure.run([&] {
+        peer_.take_mean();
+        at_leader();
+      });
+    failure.hear(gather("/mean", failure.told()));
+    if (leader != rank() && !failure) failure.run([&] { peer_.take(peer_.fetch(leader, 0, false), 0, 1); });
+    failure.hear(gather("/met", failure.told()));
     client_.require_one_name();
+    failure.rethrow();
     return given;
   }
 
@@ -249,36 +252,30 @@ void GossipBackend::load(const StoreState& state) {
   settle();
   const GatheredValues rules = gather("/rules", rules_);
   const int leader = rules.empty() ? rank() : rules.begin()->first;  // also if it is lost meanwhile
-  std::exception_ptr refused;
-  std::string why;
-  try {
+  SharedFailure failure(rank());
+  failure.run_for_all([&] {
     client_.require_one_name();
     require_same_rules(rules);  // a state that fits the leader's rules then fits those of all workers
     if (leader == rank()) local_->load(state);
-  } catch (const std::exception& error) {
-    refused = std::current_exception();
-    why = error.what();
-  }
-  const GatheredValues outcome = gather("/load", why);
-  for (const auto& [worker, said] : outcome)
-    if (!said.empty() && !refused) refused = std::make_exception_ptr(InvalidArgument(said));
+  });
+  const GatheredValues outcome = gather("/load", failure.told());
+  failure.hear(outcome);
+  const bool refused{failure};
   bool loaded = leader == rank() && !refused;
-  if (leader != rank() && !refused && outcome.count(leader) > 0) {
-    try {
+  if (leader != rank() && !refused && outcome.count(leader) > 0)
+    failure.run([&] {
       SavedStore store;
       const auto keys = peer_.keys();
       const std::vector<SavedKey> fetched = peer_.fetch(leader, 0, true);
       for (std::size_t k = 0; k < fetched.size(); ++k) store.keys[keys[k].key] = fetched[k];
       if (!fetched.empty()) local_->load(store.write());
       loaded = !fetched.empty() || keys.empty();
-    } catch (const std::exception&) {
-      refused = std::current_exception();  // the others wait for this worker
-    }
-  }
+    });
   // All workers learn whether all have loaded the state. Some have not if the leader was lost meanwhile.
-  const GatheredValues loads = gather("/loaded", loaded ? kLoaded : "");
+  const GatheredValues loads = gather("/loaded", loaded ? kLoaded : failure.told());
   client_.require_one_name();
-  if (refused) std::rethrow_exception(refused);
+  failure.hear(loads);
+  failure.rethrow(refused ? "" : kLoadedInPart);
   for (const auto& [worker, said] : loads)
     if (said != kLoaded)
       throw NetworkError(
