@@ -23,19 +23,21 @@ class PayloadWriter {
  public:
   // A hint: the next copied runs have about that many bytes in all.
   void reserve(std::size_t bytes) { next_capacity_ = std::clamp(bytes, kLeastRoom, kMostRoom); }
-  // Adds a run. `owner` keeps `data` alive. If `owner` is null, or the run is small, the bytes are copied.
-  void add(const void* data, std::size_t bytes, std::shared_ptr<const void> owner) {
+  // Adds a run. `owner` keeps `data` alive. If `owner` is null, or the run is small, the bytes are copied. `may_change`
+  // is as in Frame.
+  void add(const void* data, std::size_t bytes, std::shared_ptr<const void> owner, bool may_change = false) {
     if (bytes == 0) return;
     if (bytes >= kLargeRun && owner) {
       if (!room_ && !frames_.empty()) {
         Frame& last = frames_.back();
-        if (last.owner == owner && last.data + last.size == data && last.size % 8 == 0) {
+        if (last.owner == owner && last.may_change == may_change && last.data + last.size == data &&
+            last.size % 8 == 0) {
           last.size += bytes;
           return;
         }
       }
       close();
-      frames_.push_back({std::move(owner), static_cast<const std::byte*>(data), bytes});
+      frames_.push_back({std::move(owner), static_cast<const std::byte*>(data), bytes, may_change});
       return;
     }
     std::memcpy(room(bytes), data, bytes);

@@ -2,6 +2,7 @@
 // decorator without faults must keep the promises too.
 
 #include <gmock/gmock.h>
+#include <paceline/detail/host_memory.h>
 #include <paceline/error.h>
 #include <paceline/mutex.h>
 #include <sys/syscall.h>
@@ -9,6 +10,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <future>
 #include <map>
@@ -167,6 +169,27 @@ TEST_P(Transports, a_sent_frame_is_let_go) {
   ASSERT_EQ(received.wait(1).size(), 1u);
   for (int i = 0; i < 12000 && !watch.expired(); ++i) std::this_thread::sleep_for(5ms);
   EXPECT_TRUE(watch.expired());
+}
+
+TEST_P(Transports, a_frame_that_may_change_arrives_as_it_was) {
+  Received at_server, at_client;
+  auto server = make(), client = make();
+  server->on_receive([&](LinkId from, Packet packet) {
+    server->send(from, packet_of("here"));
+    at_server.handler()(from, std::move(packet));
+  });
+  client->on_receive(at_client.handler());
+  const LinkId link = client->connect(server->bind(anywhere()));
+  client->send(link, packet_of("hello"));
+  ASSERT_EQ(at_client.wait(1).size(), 1u);  // shm shares memory from now on
+  const std::string before(1 << 20, 'a');
+  const std::shared_ptr<std::byte[]> memory = detail::allocate_host(before.size());
+  std::memcpy(memory.get(), before.data(), before.size());
+  client->send(link, {Frame::of("head"), {memory, memory.get(), before.size(), true}});
+  const auto packets = at_server.wait(2);
+  ASSERT_EQ(packets.size(), 2u);
+  std::memset(memory.get(), 'b', before.size());
+  EXPECT_TRUE(text_of(packets[1].second.at(1)) == before);
 }
 
 TEST_P(Transports, many_peers_and_threads_send_at_once) {

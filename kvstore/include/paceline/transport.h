@@ -19,11 +19,13 @@ class WaitingWork;
 }
 
 // Bytes that travel. Frames share their bytes, so that sending does not copy a payload. The bytes must not change while
-// anybody holds `owner`. Any thread may release the last reference to `owner`.
+// anybody holds `owner`, except as `may_change` says. Any thread may release the last reference to `owner`.
 struct Frame {
   std::shared_ptr<const void> owner;  // keeps the bytes alive
   const std::byte* data = nullptr;    // the first byte
   std::size_t size = 0;               // in bytes
+  // The sender may write the bytes again when the packet has arrived, so the receiver never reads them in place.
+  bool may_change = false;
 
   // Make a frame that owns a copy of the bytes, or the text.
   static Frame copy_of(const void* data, std::size_t size);
@@ -94,8 +96,8 @@ class Transport {
   virtual std::shared_ptr<detail::WaitingWork> waiting_work() { return nullptr; }
   // The observer sees every later packet. Thread-safe.
   virtual void add_observer(std::shared_ptr<TransportObserver> observer) = 0;
-  // True: the peer would read a frame of these bytes where they are, without a copy. Sending bytes that the peer does
-  // not use then costs nothing.
+  // A hint, which may be wrong when the frame is sent. True: the peer would read a frame of these bytes where they are,
+  // without a copy. Sending bytes that the peer does not use then costs nothing.
   virtual bool reads_in_place(LinkId /*link*/, const void* /*data*/, std::size_t /*bytes*/) { return false; }
 };
 

@@ -177,6 +177,8 @@ class Inproc final : public Transport {
       link = found->second;
     }
     observers_.on_send(id, packet);
+    for (Frame& frame : packet)
+      if (frame.may_change) frame = Frame::copy_of(frame.data, frame.size);
     Wire& wire = *link.wire;
     bool unlisted = false;
     {

@@ -1,6 +1,6 @@
 // The tcp transport with shared memory between processes of one host. Every process has one heap that its peers map and
-// read (shared_heap.h). Large frames of a packet are in this heap, or send() copies them there if the heap has room.
-// tcp carries only the addresses of the frames in the heap:
+// read (shared_heap.h). Large frames of a packet are in this heap, or send() copies them there if the heap has room. A
+// frame that may change is always copied. tcp carries only the addresses of the frames in the heap:
 //
 //   packet over tcp := frame*                    the packet itself, unless its first frame begins with magic
 //                    | magic control frame*      control: shm.proto
@@ -199,9 +199,10 @@ class Shm final : public Transport {
     return true;
   }
 
-  // Returns the frame in memory that peers can read, or a frame without data if the heap has no room.
+  // Returns the frame, or a copy of it, in memory that peers can read. Returns a frame without data if the heap has no
+  // room.
   Frame in_heap(const Frame& frame) const {
-    if (heap_->contains(frame.data, frame.size)) return frame;
+    if (!frame.may_change && heap_->contains(frame.data, frame.size)) return frame;
     const std::shared_ptr<std::byte[]> copy = detail::allocate_host(frame.size);
     if (!heap_->contains(copy.get(), frame.size)) return {};
     std::memcpy(copy.get(), frame.data, frame.size);
