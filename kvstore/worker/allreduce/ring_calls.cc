@@ -270,11 +270,10 @@ void RingPeer::send(const std::shared_ptr<RingCall>& call, const std::vector<int
     message.body.add_pieces(static_cast<std::uint32_t>(number));
     const std::size_t bytes = run_bytes(piece, piece.given.encoded);
     message.body.add_bytes(piece.given.encoded);
-    // Twins write their outputs without waiting for each other. So a gradient is copied if an output overwrites it, or
-    // if the other would still read it here after its answer.
-    const bool copies =
-        place.twin >= 0 && (piece.given.overwritten || outbox(owner).reads_in_place(piece.given.data, bytes));
-    message.payload.add(piece.given.data, bytes, copies ? nullptr : piece.given.owner);
+    // Twins write their outputs without waiting for each other, so a gradient that an output overwrites is copied. A
+    // call of twins ends when the other has answered, and the gradient may change from then on.
+    const bool twins = place.twin >= 0;
+    message.payload.add(piece.given.data, bytes, twins && piece.given.overwritten ? nullptr : piece.given.owner, twins);
     message.bytes += bytes;
     if (message.bytes >= message_bytes(owner)) flush(owner);
   }
