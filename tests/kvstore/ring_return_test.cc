@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <memory>
 #include <random>
 
@@ -299,6 +300,52 @@ TEST(RingReturn, TheSenderOfAnInitDies) {
       ring->finish();
     });
   for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(scheduler.result(), "");
+}
+
+// A push to the earlier life of a worker reaches its next one, which is not in the ring yet. The call that the push is
+// of ends only when it is answered.
+TEST(RingReturn, APushToAnEarlierLifeIsAnsweredBeforeTheNextOneEnters) {
+  ClusterConfig config = job_config("inproc", 0, 2);
+  const EndedFile ended(&config);
+  SchedulerThread scheduler(config);
+  std::promise<wire::RingTaken> answered;
+  std::array<std::unique_ptr<Node>, 2> nodes;
+  {
+    std::array<std::jthread, 2> joining;
+    for (std::size_t worker : {0, 1}) {
+      nodes[worker] =
+          std::make_unique<Node>(member(config, Role::kWorker, 0, static_cast<int>(worker)),
+                                 Node::Handlers{[](const Request& request) { request.reply({}); }, nullptr});
+      joining[worker] = std::jthread([&node = *nodes[worker]] { node.join(); });
+    }
+  }
+  nodes[1].reset();
+  ended.add_killed(1);
+  const auto engine = make_threaded_engine();
+  StoreOptions options;
+  options.engine = engine.get();
+  auto ring = make_ring_backend(member(config, Role::kWorker, 0, 1), Spec::parse("ring"), options);
+  const auto knows = [](const Node& node) {
+    const Roster roster = node.roster();
+    const Peer* const peer = roster.find({Role::kWorker, 1});
+    return peer->alive && !peer->entered;
+  };
+  while (!knows(*nodes[0])) std::this_thread::sleep_for(1ms);
+  wire::RingPush push;
+  push.set_generation(1);
+  nodes[0]->ask({Role::kWorker, 1}, message_of(MessageKind::kRingPush, push),
+                [&](const std::optional<Message>& answer, const std::exception_ptr&) {
+                  answered.set_value(answer ? parse_body<wire::RingTaken>(*answer) : wire::RingTaken());
+                });
+  std::future<wire::RingTaken> answer = answered.get_future();
+  const bool in_time = answer.wait_for(20s) == std::future_status::ready;
+  EXPECT_TRUE(in_time);
+  if (in_time) {
+    EXPECT_TRUE(answer.get().stale());
+  }
+  ring.reset();
+  nodes[0]->leave();
   EXPECT_EQ(scheduler.result(), "");
 }
 

@@ -370,6 +370,10 @@ class RingPeer {
 
   // ---- ring_recovery.cc: messages, generations
   void on_request(const Request& request);
+  // A message of a generation before this worker's first one was meant for its earlier life.
+  bool is_over(std::uint64_t generation) const {
+    return started_ ? generation < generation_ : generation <= generation_;
+  }
   bool in_step(const Request& request, std::uint64_t generation);
   void on_push(const Request& request);
   void on_result(const Request& request);
@@ -403,7 +407,7 @@ class RingPeer {
   std::vector<Place> places_;                        // by group
   std::map<int, Other> others_;                      // the other live workers, by rank
   std::map<int, std::unique_ptr<Outbox>> outboxes_;  // kept to the end, because answers may still be in flight
-  std::uint64_t generation_ = 0;
+  std::uint64_t generation_ = 0;                     // before `started_`: the latest epoch whose ring lacks this worker
   bool started_ = false, recovering_ = false, behind_ = false;
   bool worth_a_line_ = false;  // a worker was lost or has joined since the last log line about it
   bool newcomer_ = false;      // this worker joined after the start, and is not in the ring yet

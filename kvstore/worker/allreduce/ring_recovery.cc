@@ -52,7 +52,7 @@ void RingPeer::on_request(const Request& request) {
 
 // True if the request can be handled now. Otherwise it is answered as stale, or kept for later.
 bool RingPeer::in_step(const Request& request, std::uint64_t generation) {
-  if (started_ && generation < generation_) {
+  if (is_over(generation)) {
     request.reply(taken(true));
     return false;
   }
@@ -185,7 +185,7 @@ void RingPeer::on_ask(const Request& request) {
       return;
     default: break;
   }
-  if (started_ && body.generation() < generation_) throw NetworkError("the ring has changed since");
+  if (is_over(body.generation())) throw NetworkError("the ring has changed since");
   if (!started_ || body.generation() > generation_) {
     held_.push_back(request);
     return;
@@ -224,7 +224,10 @@ void RingPeer::on_roster(const Roster& roster) {
     other.incarnation = peer.incarnation;
   }
   std::sort(live.begin(), live.end());
-  if (!std::binary_search(live.begin(), live.end(), rank_)) return;
+  if (!std::binary_search(live.begin(), live.end(), rank_)) {
+    if (!started_) generation_ = roster.epoch;
+    return take_held(held_);
+  }
   for (const int rank : live_) {
     const Peer* const peer = roster.find({Role::kWorker, rank});
     const bool finished = peer != nullptr && peer->finished;
