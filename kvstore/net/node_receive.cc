@@ -223,7 +223,9 @@ void Node::Impl::on_answer(LinkId link, Message message) {
 
 void Node::Impl::on_probe(LinkId link, const Message& message) {
   if (is_of_another(message.header.incarnation, link)) {
-    on_stray(link, message, "its sender speaks on another link");
+    const std::string why = "its sender speaks on another link";
+    on_stray(link, message, why);
+    send_refusal(link, message, why);  // the answer to the request that the probe asks about may be lost
     return;
   }
   const int probe = probe_of(message);
