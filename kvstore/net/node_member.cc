@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include "node_impl.h"
@@ -226,6 +227,7 @@ void Node::Impl::on_joined(const Message& answer) {
 
 void Node::Impl::apply(RosterNotice notice) {
   std::vector<std::pair<Peer, bool>> gone;  // with whether it left in good order
+  std::vector<PendingRequests::Failure> unanswered;
   std::vector<LinkId> closed;
   std::exception_ptr failed;
   std::deque<std::pair<LinkId, Message>> early;
@@ -240,6 +242,9 @@ void Node::Impl::apply(RosterNotice notice) {
       if (!old.alive || (now && now->alive && now->incarnation == old.incarnation)) continue;
       const bool left = now && now->finished;
       gone.emplace_back(old, left);
+      // Before roster_ shows who has taken the peer's place: requests from then on are for that process.
+      std::ranges::move(pending_requests_.fail(old.id, describe(old) + (left ? " has left the job" : " was lost")),
+                        std::back_inserter(unanswered));
       // A process that left in good order may still speak on its link, to ask whether its requests have come.
       if (!left) speakers_.forget(old.incarnation);
       if (const auto connection = connections_.find(old.id); connection != connections_.end()) {
@@ -260,8 +265,8 @@ void Node::Impl::apply(RosterNotice notice) {
   for (const auto& [peer, left] : gone) {
     // The answers to a process that left are kept: it may ask again if the answer to its kLeave was lost.
     if (!left) answers_.forget(peer.incarnation);
-    finish_asks(pending_requests_.fail(peer.id, describe(peer) + (left ? " has left the job" : " was lost")));
   }
+  finish_asks(unanswered);
   close_links([&](Transport& transport) {
     for (const LinkId link : closed) transport.close(link);
   });

@@ -335,8 +335,13 @@ TEST(RingReturn, APushToAnEarlierLifeIsAnsweredBeforeTheNextOneEnters) {
   wire::RingPush push;
   push.set_generation(1);
   nodes[0]->ask({Role::kWorker, 1}, message_of(MessageKind::kRingPush, push),
-                [&](const std::optional<Message>& answer, const std::exception_ptr&) {
-                  answered.set_value(answer ? parse_body<wire::RingTaken>(*answer) : wire::RingTaken());
+                [&](const std::optional<Message>& answer, const std::exception_ptr& error) {
+                  try {
+                    if (error) std::rethrow_exception(error);
+                    answered.set_value(parse_body<wire::RingTaken>(*answer));
+                  } catch (const std::exception&) {
+                    answered.set_exception(std::current_exception());
+                  }
                 });
   std::future<wire::RingTaken> answer = answered.get_future();
   const bool in_time = answer.wait_for(20s) == std::future_status::ready;
