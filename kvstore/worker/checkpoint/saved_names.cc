@@ -1,5 +1,9 @@
 #include "checkpoint/saved_names.h"
 
+#include <paceline/error.h>
+
+#include <charconv>
+
 namespace paceline {
 namespace {
 
@@ -53,6 +57,15 @@ std::string unescaped_state(std::string_view text) {
   const std::size_t slot = text.rfind('/');
   if (slot == std::string_view::npos) return unescaped(text);
   return unescaped(text.substr(0, slot)) + std::string(text.substr(slot));
+}
+
+std::int64_t read_counter(const std::string& name, const std::string& text) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 62;
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  require(error == std::errc() && end == text.data() + text.size() && value >= 0 && value <= kMost,
+          "the checkpoint's counter ", name, " is '", text, "', expected a whole number up to ", kMost);
+  return value;
 }
 
 }  // namespace paceline

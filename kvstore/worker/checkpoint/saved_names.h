@@ -1,8 +1,9 @@
 #pragma once
-// Escapes names of keys and tables within the names of a saved state, where a ':' separates parts. A ':' in the name of
-// a key or table is written "::.". Separators cannot make this text, because parts are not empty.
+// Names and counters of a saved state. A ':' separates the parts of a name. A ':' in the name of a key or table is
+// written "::.". Separators cannot make this text, because parts are not empty.
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,5 +24,9 @@ std::string saved_table(const std::string& name);
 // Escape and unescape the key in the name `KEY/SLOT` of a worker's state.
 std::string escaped_state(std::string_view name);
 std::string unescaped_state(std::string_view text);
+
+// Reads the counter `name` of a saved state. Throws InvalidArgument if `text` is not a whole number from 0, or leaves
+// no room to count on from it.
+std::int64_t read_counter(const std::string& name, const std::string& text);
 
 }  // namespace paceline

@@ -15,14 +15,6 @@
 namespace paceline {
 namespace {
 
-std::int64_t number(const std::string& name, const std::string& text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  require(error == std::errc() && end == text.data() + text.size() && value >= 0, "the checkpoint's counter ", name,
-          " is '", text, "', expected a whole number");
-  return value;
-}
-
 // "worker3:conv/velocity" -> 3.
 std::optional<int> worker_of(const std::string& name, std::size_t colon) {
   constexpr std::string_view kPrefix = "worker";
@@ -127,16 +119,16 @@ SavedStore SavedStore::read(const StoreState& state) {
       store.keys[key].slots[rest] = array;
   }
   for (const auto& [name, text] : state.counters) {
-    if (name == kClock) store.clock = static_cast<std::uint64_t>(number(name, text));
+    if (name == kClock) store.clock = static_cast<std::uint64_t>(read_counter(name, text));
     const std::size_t colon = name.find(':');
     if (colon == std::string::npos) continue;
     const std::string key = name.substr(colon + 1);  // the key of a table's counter has a separator
     const auto found = find_separator(key) == std::string::npos ? store.keys.find(unescaped(key)) : store.keys.end();
     if (found == store.keys.end()) continue;
     SliceCounters& counters = found->second.counters;
-    if (name.starts_with("version:")) counters.version = static_cast<std::uint64_t>(number(name, text));
+    if (name.starts_with("version:")) counters.version = static_cast<std::uint64_t>(read_counter(name, text));
     for (const auto& [counter, member] : kCounters)
-      if (std::string_view(name).substr(0, colon) == counter) counters.*member = number(name, text);
+      if (std::string_view(name).substr(0, colon) == counter) counters.*member = read_counter(name, text);
   }
   return store;
 }

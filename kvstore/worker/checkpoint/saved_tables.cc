@@ -4,7 +4,6 @@
 #include <paceline/log.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 
 #include "checkpoint/saved_names.h"
@@ -88,9 +87,7 @@ LoadedTable LoadedTable::read(const TableSpec& table, const StoreState& state, c
             table.rows, " rows");
   for (const auto& [name, text] : state.counters) {
     if (name != "examples:" + saved_table(table.name)) continue;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), loaded.examples);
-    require(error == std::errc() && end == text.data() + text.size() && loaded.examples >= 0,
-            "the checkpoint's counter ", name, " is '", text, "', expected a whole number");
+    loaded.examples = read_counter(name, text);
   }
   return loaded;
 }
