@@ -67,6 +67,8 @@ class SchedulerClient {
                                                   const std::string& name, const std::string& value);
   // Returns the rank of the leader, which Backend::leads() defines. Does not block.
   int leader() const;
+  // Returns the leader of the last barrier, even if it was lost since. So all workers that were there agree about it.
+  int met_leader() const { return leader_; }
   // Throws InvalidArgument if another worker has given other `rules` in its call number `call`.
   void agree_on_rules(std::uint32_t call, const std::string& rules);
 

@@ -34,7 +34,10 @@ class SharedFailure {
   const std::string& told() const { return told_; }
   // Takes the values that the workers passed.
   void hear(const GatheredValues& values);
-  // Throws the failure, if there is one, with the text `before` in front. All workers throw the same class.
+  // As hear(). Fails if worker `leader` was lost before it came.
+  void hear(const GatheredValues& values, int leader);
+  // Throws the failure, if there is one, with the text `before` in front. Where it happened, it is thrown as it was.
+  // The other workers throw the class of Error that error_of() in refusal.h makes of it.
   void rethrow(const std::string& before = {}) const;
 
  private:
@@ -44,9 +47,11 @@ class SharedFailure {
       part();
     } catch (const std::exception& error) {
       note(error, who);
+    } catch (...) {
+      note(Error("something else than a std::exception was thrown"), who);
     }
   }
-  // Only within the handler that has caught `error`.
+  // Only within the handler that has caught `error`. Does not throw.
   void note(const std::exception& error, const std::string& who);
 
   const int rank_;

@@ -112,6 +112,57 @@ TEST(SharedFailure, OfALoadIsHeardByAll) {
   }
 }
 
+// What a failed gradient has spoiled at one worker is loaded anew.
+TEST(SharedFailure, BeforeALoadIsOver) {
+  for (const std::string mode : {"dist_sync", "dist_async:staleness=none", "dist_local:steps=1", "ring"}) {
+    SCOPED_TRACE(mode);
+    const int servers = mode == "ring" ? 0 : 2;
+    ClusterInProcess cluster({.mode = mode, .servers = servers, .serial = false});
+    std::array<float, 2> loaded{};
+    cluster.run([&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      const NDArray weight = full(1, engine), gradient = full(1, engine);
+      store.init({{"w", weight}});
+      store.set_optimizer(optim::SGD{.lr = 1});
+      store.barrier();
+      if (worker == 1) fail(gradient);
+      store.push("w", gradient);
+      store.step_end();
+      EXPECT_EQ(error_of_call([&] {
+                  store.load(worker == 0 ? StoreState{{{"w", full(5, engine)}}, {}} : StoreState{});
+                }),
+                "");
+      const NDArray after = full(0, engine);
+      store.pull("w", after);
+      loaded[static_cast<std::size_t>(worker)] = after.to_vector<float>()[0];
+      store.barrier();
+    });
+    EXPECT_EQ(loaded, (std::array<float, 2>{5, 5}));
+  }
+}
+
+// A count that leaves no room to count on is found before anything changes.
+TEST(SharedFailure, OfALoadWithAnImpossibleCountChangesNothing) {
+  for (const std::string mode : {"dist_sync", "dist_local:steps=1", "ring", "gossip"}) {
+    SCOPED_TRACE(mode);
+    const int servers = mode == "ring" || mode == "gossip" ? 0 : 2;
+    ClusterInProcess cluster({.mode = mode, .servers = servers, .serial = false});
+    cluster.run([&](int worker, KVStore& store) {
+      Engine& engine = cluster.engine(worker);
+      const NDArray weight = full(1, engine);
+      store.init({{"w", weight}});
+      StoreState state;
+      if (worker == 0) state = {{{"w", full(5, engine)}}, {{"examples:w", "9223372036854775807"}}};
+      EXPECT_THAT(
+          error_of_call([&] { store.load(state); }),
+          HasSubstr("the checkpoint's counter examples:w is '9223372036854775807', expected a whole number up "));
+      store.pull("w", weight);
+      EXPECT_EQ(weight.to_vector<float>()[0], 1);
+      store.barrier();
+    });
+  }
+}
+
 // Has a state at the workers that the servers' policy of the same name lacks.
 class Policy final : public Staleness {
  public:

@@ -433,8 +433,9 @@ class RingBackend final : public Backend {
 StoreState RingBackend::save() {
   barrier();
   StoreState state;
+  const int leader = client_.met_leader();
   SharedFailure failure(rank());
-  if (leads())
+  if (leader == rank())
     failure.run([&] {
       Lock lock(mutex_);
       state = gather(keys_, peer_, engine_).write();
@@ -444,14 +445,14 @@ StoreState RingBackend::save() {
         LOG(WARNING) << "a checkpoint of mode ring lacks the state of its codec: what pushes have not yet delivered is "
                         "lost when a job resumes";
     });
-  failure.hear(all_gather("/saved", failure.told()));
+  failure.hear(all_gather("/saved", failure.told()), leader);
   failure.rethrow();
   return state;
 }
 
 void RingBackend::load(const StoreState& state) {
   barrier();
-  const int leader = client_.leader();
+  const int leader = client_.met_leader();
   SharedFailure failure(rank());
   if (leader == rank())
     failure.run_for_all([&] {
@@ -464,7 +465,7 @@ void RingBackend::load(const StoreState& state) {
       peer_.load(cut(store, keys_));
     });
   // All workers get the same answer, so either all of them go on or none.
-  failure.hear(all_gather("/load", failure.told()));
+  failure.hear(all_gather("/load", failure.told()), leader);
   failure.rethrow();
   if (leader != rank()) failure.run([&] { peer_.fetch(leader, true); });
   failure.hear(all_gather("/loaded", failure.told()));

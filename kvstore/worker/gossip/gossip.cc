@@ -216,11 +216,11 @@ class GossipBackend final : public Backend {
   // weights meanwhile. The leader runs `at_leader` when it has the mean.
   GatheredValues meet_all(const std::function<void()>& at_leader, const std::string& name = {},
                           const std::string& value = {}) {
-    settle();
-    GatheredValues given = gather(name, value);
-    const int leader = client_.leader();
     SharedFailure failure(rank());
-    if (leader == rank())
+    failure.run([this] { settle(); });
+    GatheredValues given = gather(name, value);
+    const int leader = client_.met_leader();
+    if (leader == rank() && !failure)
       failure.run([&] {
         peer_.take_mean();
         at_leader();
@@ -249,12 +249,13 @@ class GossipBackend final : public Backend {
 
 // The state that the leader passes counts. The other workers fetch weights and optimizer state from the leader.
 void GossipBackend::load(const StoreState& state) {
-  settle();
+  SharedFailure failure(rank());
+  failure.run([this] { settle(); });
   const GatheredValues rules = gather("/rules", rules_);
   const int leader = rules.empty() ? rank() : rules.begin()->first;  // also if it is lost meanwhile
-  SharedFailure failure(rank());
   failure.run_for_all([&] {
     client_.require_one_name();
+    if (failure) return;
     require_same_rules(rules);  // a state that fits the leader's rules then fits those of all workers
     if (leader == rank()) local_->load(state);
   });

@@ -214,7 +214,11 @@ class AveragingBackend final : public Backend {
   }
 
   void load(const StoreState& state) override {
-    drain();
+    // What failed before is loaded anew.
+    for (auto& [name, key] : keys_) {
+      engine_.wait_unused(key.base.variable());
+      engine_.wait_unused(key.weights);
+    }
     servers_->load_made([&] { return to_workers(SavedStore::read(state)); }, [this] { take_loaded(); });
   }
 
@@ -241,7 +245,7 @@ class AveragingBackend final : public Backend {
 
   // A barrier after which all workers hold the same weights.
   GatheredValues meet_all(const std::string& name, const std::string& value, SharedFailure& failure) {
-    end_round_of_commits();
+    failure.run([this] { end_round_of_commits(); });
     GatheredValues given = servers_->all_gather(name, value);
     if (keys_.empty()) return given;
     // All workers are in the same round now. They exchange what they have learned since the last round.
@@ -283,6 +287,7 @@ class AveragingBackend final : public Backend {
       updater_->load_slice(key.slice, arrays, counters);
       key.updated = false;
       key.examples = 0;
+      engine_.push({"store.load"}, {}, std::array{key.weights}, [](TaskContext&) {});  // an earlier failure is over
       pull({{name, key.array}}, 0);
       key.array.wait();
     }
@@ -439,6 +444,8 @@ class AveragingBackend final : public Backend {
         continue;
       }
       const std::vector<double> numbers = array.to_vector<double>();
+      for (const double number : numbers)
+        require(number >= 0 && number < 9e15, "state '", slot, "' of key '", key->first, "' counts ", number);
       counters.examples = static_cast<std::int64_t>(numbers[0]);
       counters.optimizer_updates = static_cast<std::int64_t>(numbers[1]);
     }

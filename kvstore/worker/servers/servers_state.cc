@@ -66,11 +66,12 @@ StoreState ServersBackend::save() {
   failure.run([&] { send_own_state(); });
   failure.hear(all_gather("/save", failure.told()));
   StoreState state;
-  if (leads()) {
+  const int leader = client_.met_leader();
+  if (leader == rank()) {
     if (!failure) failure.run([&] { state = fetch_whole_state(); });
     failure.run([&] { clear_blobs(); });
   }
-  failure.hear(all_gather("/saved", failure.told()));
+  failure.hear(all_gather("/saved", failure.told()), leader);
   failure.rethrow();
   return state;
 }
@@ -210,23 +211,22 @@ void ServersBackend::load_made(const std::function<StoreState()>& make, const st
   // Earlier pushes of other workers must arrive before the loaded state. A worker that makes another collective call
   // must not find out after the servers have changed.
   all_gather("/begin load", {});
+  const int leader = client_.met_leader();
+  const bool leads = leader == rank();
   SharedFailure failure(rank());
   // Have the servers begun to change? The others assume it until the leader speaks, because it may be lost.
-  bool changed = !leads(), heard = false;
+  bool changed = !leads;
   std::string outcome;
-  if (leads()) {
+  if (leads) {
     failure.run_for_all([&] { send_loaded(make(), &changed); });
     outcome = (changed ? kChanged : kUnchanged) + failure.told();
   }
   GatheredValues outcomes = all_gather("/load", outcome);
-  for (auto& [rank, said] : outcomes) {
-    if (said.empty()) continue;
-    heard = true;
-    changed = said.front() == kChanged;
-    said.erase(0, 1);
+  if (const auto told = outcomes.find(leader); told != outcomes.end() && !told->second.empty()) {
+    changed = told->second.front() == kChanged;
+    told->second.erase(0, 1);
   }
-  failure.hear(outcomes);
-  if (!heard) failure.run_for_all([] { throw NetworkError("the worker that loads the state for all was lost"); });
+  failure.hear(outcomes, leader);
   if (!failure) failure.run([&] { take_share(fetch_blobs(placement()->keeper_of(rank()), rank(), nullptr)); });
   // After a failure too: the next push must name the version of the weights that the servers have now.
   if (changed)
@@ -235,9 +235,11 @@ void ServersBackend::load_made(const std::function<StoreState()>& make, const st
       renewed();
     });
   failure.hear(all_gather("/loaded", failure.told()));
-  if (leads()) failure.run([&] { clear_blobs(); });
-  barrier();
+  SharedFailure clearing(rank());
+  if (leads) clearing.run([&] { clear_blobs(); });
+  clearing.hear(all_gather("/cleared", clearing.told()));
   failure.rethrow(changed ? kLoadedInPart : "");
+  clearing.rethrow();
 }
 
 void ServersBackend::send_loaded(const StoreState& state, bool* changed) {
