@@ -41,7 +41,11 @@ alive() {
 }
 end_job() {
   signal_job TERM
-  [ -z "$paceline_reaped" ] || for pid in $(tagged); do kill -s TERM "$pid"; done
+  if [ -n "$paceline_reaped" ]; then
+    rest=$(tagged)
+    [ -n "$rest" ] || { signal_job KILL; return; }
+    for pid in $rest; do kill -s TERM "$pid"; done
+  fi
   left=$(($1 * 5))
   while [ "$left" -gt 0 ] && alive; do
     sleep 0.2
