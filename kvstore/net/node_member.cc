@@ -184,13 +184,16 @@ void Node::Impl::broadcast() {
 
 // In a large job, combines changes that follow each other within a short time, for instance when many processes leave.
 void Node::Impl::broadcast_soon() {
-  constexpr auto kPause = std::chrono::milliseconds(50);
   broadcast_late_ = true;
-  if (config_.servers + config_.workers < kMany || Clock::now() - broadcast_at_ > kPause) broadcast();
+  broadcast_if_late();
 }
 
 void Node::Impl::broadcast_if_late() {
-  if (broadcast_late_) broadcast();
+  if (!broadcast_late_) return;
+  const int processes = config_.servers + config_.workers;
+  // A change goes to every process, so this keeps the messages about changes below a thousand a second.
+  const std::chrono::milliseconds pause(processes);
+  if (processes < kMany || Clock::now() - broadcast_at_ > pause) broadcast();
 }
 
 void Node::Impl::on_notice(LinkId link, const Message& message) {
