@@ -238,6 +238,9 @@ TEST_P(Job, who_comes_after_an_impostor_is_told) {
   EXPECT_EQ(stranger.answer_to(1001).header.kind, MessageKind::kReply);
   EXPECT_THAT(error_of_call([&] { workers_[1]->ask_and_wait(kServer, push()); }),
               HasSubstr("worker 1 speaks on another link"));
+  for (const auto& worker : workers_) worker->leave();
+  server_->leave();
+  EXPECT_EQ(scheduler_->result(), "");
 }
 
 // Its answer would go to the process whose number it carries. Malformed joins would close that process's link.
