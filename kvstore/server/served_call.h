@@ -19,6 +19,7 @@
 #include "dense_partition.h"
 #include "node.h"
 #include "payload.h"
+#include "saved_count.h"
 #include "store.pb.h"
 #include "wait_stats.h"
 #include "worker_clocks.h"
@@ -37,9 +38,9 @@ inline void check_examples(std::int64_t examples) {
 
 // Throws Corrupt if a count of a saved state is negative, or leaves no room to count on from it.
 inline void check_saved_counts(std::initializer_list<std::int64_t> counts) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 62;
   for (const std::int64_t count : counts)
-    if (count < 0 || count > kMost) throw Corrupt(str("a saved state counts ", count, " examples or updates"));
+    if (count < 0 || count > kMostSavedCount)
+      throw Corrupt(str("a saved state counts ", count, " examples or updates"));
 }
 
 // A request on its way through the shards. One shard handles each part. finish_part() answers the request after the

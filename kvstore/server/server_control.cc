@@ -308,11 +308,12 @@ void ServerControl::load(const Request& request) {
   ServedPartition& partition = table_.at(body.partition());
   partition.shard->post([request, &partition, body](ServerShard&) {
     answer_or_refuse(request, [&] {
+      for (const wire::SavedSlice& saved : body.slices())  // before the first slice changes
+        check_saved_counts({saved.examples(), saved.optimizer_updates(), saved.policy_updates()});
       PayloadReader payload(request.message().payload);
       for (const wire::SavedSlice& saved : body.slices()) {
         if (saved.slice() >= partition.state.slices().size())
           throw Corrupt("a checkpoint names a slice that does not exist");
-        check_saved_counts({saved.examples(), saved.optimizer_updates(), saved.policy_updates()});
         const std::size_t bytes = partition.state.slices()[saved.slice()].bytes;
         const SliceInfo info = partition.state.info(saved.slice());
         NamedArrays arrays;

@@ -296,22 +296,37 @@ TEST(Gossip, ALoadThatIsRefusedIsRefusedByAll) {
 }
 
 template <class Failure>
-std::thread worker_whose_load_throws(const ClusterConfig& config) {
-  return std::thread([config] {
+std::thread worker_that_fails(const ClusterConfig& config, const std::function<void(KVStore&)>& call) {
+  return std::thread([config, call] {
     const auto engine = make_serial_engine();
     StoreOptions options;
     options.engine = engine.get();
     const auto store = KVStore::join(config, "gossip", options);
-    EXPECT_THROW(store->load({}), Failure);
+    EXPECT_THROW(call(*store), Failure);
     store->finish();
   });
+}
+
+void load(KVStore& store) { store.load({}); }
+void save(KVStore& store) { store.save(); }
+
+// Its weights are of a key that the other worker does not have.
+std::unique_ptr<Node> leader_with_another_key(const ClusterConfig& config) {
+  auto leader = std::make_unique<Node>(config, Node::Handlers{[](const Request& request) {
+                                                                wire::WorkerSlices slices;
+                                                                slices.add_slices();
+                                                                request.reply(message_of(MessageKind::kReply, slices));
+                                                              },
+                                                              nullptr});
+  leader->join();
+  return leader;
 }
 
 // The leader is lost when both have begun the load.
 TEST(Gossip, ALoadWhoseLeaderIsLostThrowsAtTheOthers) {
   const ClusterConfig job = job_config("inproc", 0, 2);
   SchedulerThread scheduler(job);
-  std::thread other = worker_whose_load_throws<NetworkError>(member(job, Role::kWorker, scheduler.port(), 1));
+  std::thread other = worker_that_fails<NetworkError>(member(job, Role::kWorker, scheduler.port(), 1), load);
   Node leader(member(job, Role::kWorker, scheduler.port(), 0), Node::Handlers{});
   leader.join();
   SchedulerClient client(leader);
@@ -320,27 +335,19 @@ TEST(Gossip, ALoadWhoseLeaderIsLostThrowsAtTheOthers) {
   other.join();
 }
 
-// The leader's weights are of a key that worker 1 does not have.
 TEST(Gossip, ALoadThatFailsAtOneWorkerEndsAtAll) {
   const ClusterConfig job = job_config("inproc", 0, 2);
   SchedulerThread scheduler(job);
-  std::thread other = worker_whose_load_throws<Corrupt>(member(job, Role::kWorker, scheduler.port(), 1));
-  Node leader(member(job, Role::kWorker, scheduler.port(), 0),
-              {[](const Request& request) {
-                 wire::WorkerSlices slices;
-                 slices.add_slices();
-                 request.reply(message_of(MessageKind::kReply, slices));
-               },
-               nullptr});
-  leader.join();
-  SchedulerClient client(leader);
+  std::thread other = worker_that_fails<Corrupt>(member(job, Role::kWorker, scheduler.port(), 1), load);
+  const auto leader = leader_with_another_key(member(job, Role::kWorker, scheduler.port(), 0));
+  SchedulerClient client(*leader);
   const auto gather = [&](const std::string& name) {
     return client.gather(client.next_barrier(), 0, false, name, "").second;
   };
   gather("/rules");
   gather("/load");
   EXPECT_THAT(gather("/loaded")[1], testing::HasSubstr("worker 1: a worker's answer is not about the keys"));
-  leader.leave();
+  leader->leave();
   other.join();
 }
 
@@ -348,28 +355,14 @@ TEST(Gossip, ALoadThatFailsAtOneWorkerEndsAtAll) {
 TEST(Gossip, ASaveThatFailsAtOneWorkerEndsAtAll) {
   const ClusterConfig job = job_config("inproc", 0, 2);
   SchedulerThread scheduler(job);
-  std::thread other([config = member(job, Role::kWorker, scheduler.port(), 1)] {
-    const auto engine = make_serial_engine();
-    StoreOptions options;
-    options.engine = engine.get();
-    const auto store = KVStore::join(config, "gossip", options);
-    EXPECT_THROW(store->save(), Corrupt);
-    store->finish();
-  });
-  Node leader(member(job, Role::kWorker, scheduler.port(), 0),
-              {[](const Request& request) {
-                 wire::WorkerSlices slices;
-                 slices.add_slices();
-                 request.reply(message_of(MessageKind::kReply, slices));
-               },
-               nullptr});
-  leader.join();
-  SchedulerClient client(leader);
+  std::thread other = worker_that_fails<Corrupt>(member(job, Role::kWorker, scheduler.port(), 1), save);
+  const auto leader = leader_with_another_key(member(job, Role::kWorker, scheduler.port(), 0));
+  SchedulerClient client(*leader);
   client.meet(client.next_barrier(), 0);
   client.gather(client.next_barrier(), 0, false, "/mean", "");
   EXPECT_THAT(client.gather(client.next_barrier(), 0, false, "/met", "").second[1],
               testing::HasSubstr("worker 1: a worker's answer is not about the keys"));
-  leader.leave();
+  leader->leave();
   other.join();
 }
 

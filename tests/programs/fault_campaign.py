@@ -119,6 +119,7 @@ def main():
     quiet.setUp()
     undisturbed, most_again = quiet.without_faults()
     quiet.doCleanups()
+    print(f"a lost worker may have trained {most_again} batches that others train again", flush=True)
     for seed in range(given.seed, given.seed + given.number):
         if time.monotonic() - begin > 60 * given.minutes:
             print(f"stopped after {given.minutes:g} minutes")

@@ -4,6 +4,8 @@
 
 #include <charconv>
 
+#include "saved_count.h"
+
 namespace paceline {
 namespace {
 
@@ -60,11 +62,10 @@ std::string unescaped_state(std::string_view text) {
 }
 
 std::int64_t read_counter(const std::string& name, const std::string& text) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 62;
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  require(error == std::errc() && end == text.data() + text.size() && value >= 0 && value <= kMost,
-          "the checkpoint's counter ", name, " is '", text, "', expected a whole number up to ", kMost);
+  require(error == std::errc() && end == text.data() + text.size() && value >= 0 && value <= kMostSavedCount,
+          "the checkpoint's counter ", name, " is '", text, "', expected a whole number up to ", kMostSavedCount);
   return value;
 }
 

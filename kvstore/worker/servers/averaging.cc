@@ -444,8 +444,9 @@ class AveragingBackend final : public Backend {
         continue;
       }
       const std::vector<double> numbers = array.to_vector<double>();
+      constexpr double kMost = std::int64_t{1} << 53;  // up to there a double counts exactly
       for (const double number : numbers)
-        require(number >= 0 && number < 9e15, "state '", slot, "' of key '", key->first, "' counts ", number);
+        require(number >= 0 && number <= kMost, "state '", slot, "' of key '", key->first, "' counts ", number);
       counters.examples = static_cast<std::int64_t>(numbers[0]);
       counters.optimizer_updates = static_cast<std::int64_t>(numbers[1]);
     }
