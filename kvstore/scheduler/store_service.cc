@@ -37,7 +37,7 @@ struct InitCall {
   std::map<int, Declaration> declared;  // by rank
   std::map<int, Request> waiting;       // unanswered requests of the present phase
   std::optional<Layout> layout;         // set when the first phase is over
-  std::string mismatch;                 // not empty: the error that every worker gets once all have declared
+  std::string mismatch;                 // not empty: the error that every worker gets
   bool refused = false;
   std::set<int> arrived;  // second phase: ranks that have asked
   int sender = 0;
@@ -183,11 +183,16 @@ class StoreService final : public SchedulerService {
       return finish_holding(call);
     }
     if (body.values()) {
+      if (call.refused) throw InvalidArgument(call.mismatch);
       if (!call.layout) throw InvalidArgument("a worker sent values before the keys were declared");
       if (call.done) return reply_done(request, call);
       // A worker that has not heard of the former sender's loss has not sent its values, even if it is the sender now.
       // Tell it the present sender.
       if (static_cast<int>(body.sender()) != call.sender) return reply_layout(request, call);
+      if (!body.why().empty() && rank == call.sender) {
+        refuse_values(call, body.why());
+        return request.reply({});
+      }
       call.arrived.insert(rank);
       call.waiting.insert_or_assign(rank, request);
       return finish_values(call);
@@ -373,6 +378,14 @@ class StoreService final : public SchedulerService {
       else
         reply_layout(request, call);
     }
+  }
+
+  // Ends the call for all workers, because the sender cannot send the values. A later call may declare the keys again.
+  void refuse_values(InitCall& call, const std::string& why) PACELINE_REQUIRES(mutex_) {
+    call.refused = true;
+    call.mismatch = why;
+    for (const KeyInfo& key : call.layout->keys) known_keys_.erase(key.name);
+    for (const auto& [rank, request] : std::exchange(call.waiting, {})) request.refuse(InvalidArgument(why));
   }
 
   void finish_holding(InitCall& call) PACELINE_REQUIRES(mutex_) {

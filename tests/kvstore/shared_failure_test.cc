@@ -5,6 +5,7 @@
 #include <kvstore/hand_made_worker.h>
 #include <kvstore/row_support.h>
 #include <support/cluster_in_process.h>
+#include <support/own_objects.h>
 
 #include <array>
 #include <atomic>
@@ -161,6 +162,22 @@ TEST(SharedFailure, OfALoadWithAnImpossibleCountChangesNothing) {
       store.barrier();
     });
   }
+}
+
+// The servers lack the mode, and worker 0 is told so when it sends the values.
+TEST(SharedFailure, OfAnInitIsHeardByAll) {
+  ClusterInProcess cluster({.mode = "near", .serial = false, .own = own_objects(), .own_of_servers = Extensions()});
+  std::array<std::string, 2> heard, again;
+  cluster.run([&](int worker, KVStore& store) {
+    const InitValue key{"w", full(1, cluster.engine(worker))};
+    const auto w = static_cast<std::size_t>(worker);
+    heard[w] = error_of_call([&] { store.init({key}); });
+    if (heard[w].starts_with("worker 0: ") == (worker == 1)) again[w] = error_of_call([&] { store.init({key}); });
+    store.finish();
+  });
+  EXPECT_THAT(heard[0], HasSubstr("the mode 'near' of their program, which this server does not have"));
+  EXPECT_EQ(heard[1], "worker 0: " + heard[0]);
+  EXPECT_EQ(again, heard);
 }
 
 // Has a state at the workers that the servers' policy of the same name lacks.

@@ -33,8 +33,16 @@ void ServersBackend::init(const std::vector<InitValue>& values) {
   const Layout layout = parse_layout(reply);
   add_places({reply.placement()});
   while (!reply.done()) {
-    if (reply.sender() == static_cast<std::uint32_t>(rank())) send_values(layout, here);
     request.set_sender(reply.sender());
+    if (reply.sender() == static_cast<std::uint32_t>(rank())) {
+      try {
+        send_values(layout, here);
+      } catch (const std::exception& error) {
+        request.set_why(str("worker ", rank(), ": ", error.what()));
+        client_.ask(MessageKind::kInit, request);  // the others wait for the values
+        throw;
+      }
+    }
     reply = parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, request));
   }
   add_keys(layout, values);
