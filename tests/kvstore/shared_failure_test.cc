@@ -115,9 +115,9 @@ TEST(SharedFailure, OfALoadIsHeardByAll) {
 
 // What a failed gradient has spoiled at one worker is loaded anew.
 TEST(SharedFailure, BeforeALoadIsOver) {
-  for (const std::string mode : {"dist_sync", "dist_async:staleness=none", "dist_local:steps=1", "ring"}) {
+  for (const std::string mode : {"dist_sync", "dist_async:staleness=none", "dist_local:steps=1", "ring", "gossip"}) {
     SCOPED_TRACE(mode);
-    const int servers = mode == "ring" ? 0 : 2;
+    const int servers = mode == "ring" || mode == "gossip" ? 0 : 2;
     ClusterInProcess cluster({.mode = mode, .servers = servers, .serial = false});
     std::array<float, 2> loaded{};
     cluster.run([&](int worker, KVStore& store) {

@@ -250,7 +250,11 @@ class GossipBackend final : public Backend {
 // The state that the leader passes counts. The other workers fetch weights and optimizer state from the leader.
 void GossipBackend::load(const StoreState& state) {
   SharedFailure failure(rank());
-  failure.run([this] { settle(); });
+  failure.run([this] {
+    // The load replaces what a failed gradient has spoiled, so the meeting that failed with it counts no more.
+    engine_.push({"store.load"}, {}, std::array{meeting_}, [](TaskContext&) {});
+    settle();
+  });
   const GatheredValues rules = gather("/rules", rules_);
   const int leader = rules.empty() ? rank() : rules.begin()->first;  // also if it is lost meanwhile
   failure.run_for_all([&] {
