@@ -2,15 +2,18 @@
 
 #include <charconv>
 #include <cmath>
-#include <memory>
+#include <numeric>
 #include <vector>
 
+#include "csv_decoder.h"
 #include "fuzz.h"
+#include "row_store.h"
 
 namespace paceline::fuzz {
 namespace {
 
 constexpr double kMissing = -7;
+const CsvArray kAllColumns{.name = "data", .dtype = DType::kFloat64, .missing = kMissing};
 
 struct Format {
   bool header;
@@ -92,35 +95,73 @@ class Rules {
   const Format format_;
 };
 
+// What a reader makes of a file.
+struct Examples {
+  std::vector<std::string> columns;
+  std::vector<double> values;
+  std::int64_t damaged = 0;
+};
+
+Examples read_by_iterator(const std::string& path, Format format) {
+  CsvIterator data(path, {.batch = 3,
+                          .arrays = {kAllColumns},
+                          .header = format.header,
+                          .delimiter = format.delimiter,
+                          .quote = format.quote,
+                          .on_damage = OnDamage::kSkip,
+                          .decode_threads = 1});
+  Examples read{data.columns(), {}, 0};
+  if (!format.header) read.columns.resize(data.columns().size());
+  data.start(0);
+  for (Batch batch; data.next(batch);)
+    for (const double value : batch.data.to_vector<double>()) read.values.push_back(value);
+  read.damaged = data.damaged();
+  return read;
+}
+
+// On this thread, which is ten times as fast.
+Examples read_row_by_row(const std::string& path, Format format) {
+  const io::RowFile file(path, {.quote = format.quote, .delimiter = format.delimiter}, format.header, 1);
+  require(file.rows() > 0, "no rows");
+  Examples read{io::fields_of(file.first_row(), format.delimiter, format.quote), {}, 0};
+  const std::size_t width = read.columns.size();
+  if (!format.header) read.columns.assign(width, "");
+  const io::CsvLayout layout({kAllColumns}, format.header ? read.columns : std::vector<std::string>(), width,
+                             {format.delimiter, format.quote});
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(file.rows()));
+  std::iota(rows.begin(), rows.end(), 0);
+  file.read(rows, [&](std::size_t, std::uint64_t, std::string_view row) {
+    std::vector<double> values(width);
+    void* const to = values.data();
+    try {
+      layout.decode(row, {&to, 1});
+    } catch (const Corrupt&) {
+      ++read.damaged;
+      return;
+    }
+    read.values.insert(read.values.end(), values.begin(), values.end());
+  });
+  return read;
+}
+
 }  // namespace
 
-// The header, the delimiter and the quote in one byte; then the file.
+// The header, the delimiter, the quote and the reader in one byte; then the file.
 void csv(std::string_view input) {
   Cutter cut(input);
   const auto choice = cut.number<std::uint8_t>();
   const Format format{(choice & 1) != 0, choice & 2 ? ';' : ',', choice & 4 ? '\0' : '"'};
+  const bool by_iterator = choice / 8 == 31;
   const std::string path = file_of(cut.rest());
-  const CsvIteratorOptions options{
-      .batch = 1 + choice / 8,
-      .arrays = {{.name = "data", .dtype = DType::kFloat64, .missing = kMissing}},
-      .header = format.header,
-      .delimiter = format.delimiter,
-      .quote = format.quote,
-      .on_damage = OnDamage::kSkip,
-      .decode_threads = 1,
-  };
-  std::unique_ptr<CsvIterator> data;
-  const auto opened = parsed<Corrupt, InvalidArgument>([&] {
-    data = std::make_unique<CsvIterator>(path, options);
-    return true;
-  });
+  const auto read = parsed<Corrupt, InvalidArgument>(
+      [&] { return by_iterator ? read_by_iterator(path, format) : read_row_by_row(path, format); });
+  if (!read) return;
   const Rules rules(cut.rest(), format);
-  if (!opened) return;
   expect(rules.ends && rules.rows.size() > (format.header ? 1 : 0), "a file without rows was opened");
   const auto first = rules.fields(rules.rows[0]);
-  expect(first && first->size() == data->columns().size(), data->columns().size(), " columns");
-  if (format.header) expect(data->columns() == *first, "the header has other names");
-  std::vector<double> expected, found;
+  expect(first && first->size() == read->columns.size(), read->columns.size(), " columns");
+  if (format.header) expect(read->columns == *first, "the header has other names");
+  std::vector<double> expected;
   std::int64_t damaged = 0;
   for (std::size_t i = format.header ? 1 : 0; i < rules.rows.size(); ++i) {
     const auto fields = rules.fields(rules.rows[i]);
@@ -133,13 +174,8 @@ void csv(std::string_view input) {
     else
       ++damaged;
   }
-  data->start(0);
-  for (Batch batch; data->next(batch);) {
-    const std::vector<double> values = batch.data.to_vector<double>();
-    found.insert(found.end(), values.begin(), values.end());
-  }
-  expect(data->damaged() == damaged, data->damaged(), " rows are damaged, not ", damaged);
-  expect(found == expected, "the rows come back as others");
+  expect(read->damaged == damaged, read->damaged, " rows are damaged, not ", damaged);
+  expect(read->values == expected, "the rows come back as others");
 }
 
 }  // namespace paceline::fuzz
