@@ -69,6 +69,7 @@ class GossipBackend final : public Backend {
       require(value.value.bytes() <= max_frame_bytes_, "key '", value.key, "' has ", value.value.bytes(),
               " bytes, and mode gossip sends a key as one frame, of at most ", max_frame_bytes_,
               "; cut the key, or raise max_frame_bytes of the transport");
+    for (const InitValue& value : values) value.value.wait();  // may throw, which it must before the others know of it
     wire::InitRequest request;
     request.set_call(++init_calls_);
     request.set_mode("gossip");
@@ -194,6 +195,12 @@ class GossipBackend final : public Backend {
     peer_.settle();
   }
 
+  // Replaces all weights and states, so a meeting that failed with a gradient counts no more.
+  void load_here(const StoreState& state) {
+    local_->load(state);
+    engine_.push({"store.load"}, {}, std::array{meeting_}, [](TaskContext&) {});
+  }
+
   void begin_meeting() {
     const auto keys = std::make_shared<std::vector<LocalBackend::Weights>>(peer_.keys());
     const auto snapshots = std::make_shared<std::vector<Snapshot>>();
@@ -251,9 +258,9 @@ class GossipBackend final : public Backend {
 void GossipBackend::load(const StoreState& state) {
   SharedFailure failure(rank());
   failure.run([this] {
-    // The load replaces what a failed gradient has spoiled, so the meeting that failed with it counts no more.
-    engine_.push({"store.load"}, {}, std::array{meeting_}, [](TaskContext&) {});
-    settle();
+    local_->barrier();
+    engine_.wait_unused(meeting_);  // load_here() mends what made the meeting fail
+    peer_.settle();
   });
   const GatheredValues rules = gather("/rules", rules_);
   const int leader = rules.empty() ? rank() : rules.begin()->first;  // also if it is lost meanwhile
@@ -261,7 +268,7 @@ void GossipBackend::load(const StoreState& state) {
     client_.require_one_name();
     if (failure) return;
     require_same_rules(rules);  // a state that fits the leader's rules then fits those of all workers
-    if (leader == rank()) local_->load(state);
+    if (leader == rank()) load_here(state);
   });
   const GatheredValues outcome = gather("/load", failure.told());
   failure.hear(outcome);
@@ -273,7 +280,7 @@ void GossipBackend::load(const StoreState& state) {
       const auto keys = peer_.keys();
       const std::vector<SavedKey> fetched = peer_.fetch(leader, 0, true);
       for (std::size_t k = 0; k < fetched.size(); ++k) store.keys[keys[k].key] = fetched[k];
-      if (!fetched.empty()) local_->load(store.write());
+      if (!fetched.empty()) load_here(store.write());
       loaded = !fetched.empty() || keys.empty();
     });
   // All workers learn whether all have loaded the state. Some have not if the leader was lost meanwhile.
