@@ -37,8 +37,9 @@ struct InitCall {
   std::map<int, Declaration> declared;  // by rank
   std::map<int, Request> waiting;       // unanswered requests of the present phase
   std::optional<Layout> layout;         // set when the first phase is over
-  std::string mismatch;                 // not empty: the error that every worker gets
+  std::string mismatch;                 // not empty: the error that every worker gets once all have declared
   bool refused = false;
+  std::string why;        // not empty: why the sender could not send the values, which every worker gets to hear
   std::set<int> arrived;  // second phase: ranks that have asked
   int sender = 0;
   std::uint32_t attempt = 0;
@@ -174,6 +175,7 @@ class StoreService final : public SchedulerService {
     InitCall& call = calls_[body.call()];
     call.number = body.call();
     const int rank = request.from().rank;
+    if (!call.why.empty()) return reply_why(request, call);
     if (body.held()) {
       if (body.attempt() != call.attempt) return reply_layout(request, call);
       if (!call.done) throw InvalidArgument("a worker holds values before they are at the servers");
@@ -183,14 +185,14 @@ class StoreService final : public SchedulerService {
       return finish_holding(call);
     }
     if (body.values()) {
-      if (call.refused) throw InvalidArgument(call.mismatch);
       if (!call.layout) throw InvalidArgument("a worker sent values before the keys were declared");
       if (call.done) return reply_done(request, call);
       // A worker that has not heard of the former sender's loss has not sent its values, even if it is the sender now.
       // Tell it the present sender.
       if (static_cast<int>(body.sender()) != call.sender) return reply_layout(request, call);
-      if (!body.why().empty() && rank == call.sender) {
-        refuse_values(call, body.why());
+      if (has_servers_ && !body.why().empty() && rank == call.sender) {
+        call.why = body.why();
+        give_values_up(call);
         return request.reply({});
       }
       call.arrived.insert(rank);
@@ -380,12 +382,18 @@ class StoreService final : public SchedulerService {
     }
   }
 
-  // Ends the call for all workers, because the sender cannot send the values. A later call may declare the keys again.
-  void refuse_values(InitCall& call, const std::string& why) PACELINE_REQUIRES(mutex_) {
-    call.refused = true;
-    call.mismatch = why;
+  // Ends the call for all workers. A later call may declare its keys again. The call's partitions stay where they are
+  // placed, and servers that have some of the values keep them.
+  void give_values_up(InitCall& call) PACELINE_REQUIRES(mutex_) {
+    values_given_up_ = true;
     for (const KeyInfo& key : call.layout->keys) known_keys_.erase(key.name);
-    for (const auto& [rank, request] : std::exchange(call.waiting, {})) request.refuse(InvalidArgument(why));
+    for (const auto& [rank, request] : std::exchange(call.waiting, {})) reply_why(request, call);
+  }
+
+  static void reply_why(const Request& request, const InitCall& call) {
+    wire::InitReply answer;
+    answer.set_why(call.why);
+    reply(request, answer);
   }
 
   void finish_holding(InitCall& call) PACELINE_REQUIRES(mutex_) {
@@ -429,9 +437,12 @@ class StoreService final : public SchedulerService {
     answer.set_sender(static_cast<std::uint32_t>(call.sender));
     write_layout(*call.layout, &answer);
     const std::vector<KeyPartition>& partitions = call.layout->partitions;
-    if (has_servers_ && !partitions.empty())
-      placement_.write(kDenseKeys, partitions.front().id, static_cast<int>(partitions.size()),
-                       answer.mutable_placement());
+    if (has_servers_ && !partitions.empty()) {
+      // A worker that has joined since does not know where the partitions of a call are whose values were given up.
+      const int first = values_given_up_ ? 0 : partitions.front().id;
+      const int end = partitions.front().id + static_cast<int>(partitions.size());
+      placement_.write(kDenseKeys, first, end - first, answer.mutable_placement());
+    }
     reply(request, answer);
   }
 
@@ -454,6 +465,7 @@ class StoreService final : public SchedulerService {
   std::map<int, std::uint64_t> incarnations_ PACELINE_GUARDED_BY(mutex_);
   std::map<std::uint32_t, InitCall> calls_ PACELINE_GUARDED_BY(mutex_);
   std::set<std::string> known_keys_ PACELINE_GUARDED_BY(mutex_);
+  bool values_given_up_ PACELINE_GUARDED_BY(mutex_) = false;  // of some call of init
   std::string mode_ PACELINE_GUARDED_BY(mutex_);  // the mode of worker `mode_from_`, which all workers must run
   int mode_from_ PACELINE_GUARDED_BY(mutex_) = 0;
   int partitions_ PACELINE_GUARDED_BY(mutex_) = 0;      // of dense keys

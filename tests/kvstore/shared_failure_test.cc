@@ -9,8 +9,15 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <functional>
+#include <future>
+#include <memory>
 #include <thread>
+#include <vector>
+
+#include "key_partition.h"
+#include "refusal.h"
 
 namespace paceline::test {
 namespace {
@@ -142,6 +149,29 @@ TEST(SharedFailure, BeforeALoadIsOver) {
   }
 }
 
+// A load that is refused mends nothing.
+TEST(SharedFailure, OfAGradientIsHeardUntilALoadSucceeds) {
+  ClusterInProcess cluster({.mode = "gossip", .servers = 0, .serial = false});
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    store.init({{"w", full(1, engine)}});
+    store.set_optimizer(optim::SGD{.lr = 1});
+    const NDArray gradient = full(1, engine);
+    if (worker == 1) fail(gradient);
+    store.push("w", gradient);
+    store.step_end();
+    const auto load = [&](const Shape& shape) {
+      return error_of_call([&] {
+        store.load(worker == 0 ? StoreState{{{"w", full(5, engine, shape)}}, {}} : StoreState{});
+      });
+    };
+    EXPECT_NE(load({3}), "");
+    EXPECT_THAT(error_of_call([&] { store.barrier(); }), HasSubstr("[fails] test"));
+    EXPECT_EQ(load({2}), "");
+    EXPECT_EQ(error_of_call([&] { store.barrier(); }), "");
+  });
+}
+
 // A count that leaves no room to count on is found before anything changes.
 TEST(SharedFailure, OfALoadWithAnImpossibleCountChangesNothing) {
   for (const std::string mode : {"dist_sync", "dist_local:steps=1", "ring", "gossip"}) {
@@ -168,16 +198,70 @@ TEST(SharedFailure, OfALoadWithAnImpossibleCountChangesNothing) {
 TEST(SharedFailure, OfAnInitIsHeardByAll) {
   ClusterInProcess cluster({.mode = "near", .serial = false, .own = own_objects(), .own_of_servers = Extensions()});
   std::array<std::string, 2> heard, again;
+  std::promise<void> other;  // has heard
   cluster.run([&](int worker, KVStore& store) {
     const InitValue key{"w", full(1, cluster.engine(worker))};
     const auto w = static_cast<std::size_t>(worker);
     heard[w] = error_of_call([&] { store.init({key}); });
-    if (heard[w].starts_with("worker 0: ") == (worker == 1)) again[w] = error_of_call([&] { store.init({key}); });
+    if (worker == 1) other.set_value();
+    if (worker == 1 || other.get_future().wait_for(std::chrono::seconds(20)) == std::future_status::ready)
+      again[w] = error_of_call([&] { store.init({key}); });
     store.finish();
   });
   EXPECT_THAT(heard[0], HasSubstr("the mode 'near' of their program, which this server does not have"));
   EXPECT_EQ(heard[1], "worker 0: " + heard[0]);
   EXPECT_EQ(again, heard);
+}
+
+// Two workers by hand. The first call has placed a partition before its values are given up, and who comes later hears
+// of it in the second call.
+TEST(SharedFailure, OfAnInitIsHeardByWhoJoinsLater) {
+  const ClusterConfig config = job_config("inproc", 1, 2);
+  SchedulerThread scheduler(config);
+  std::array<std::unique_ptr<Node>, 3> nodes;  // the last is the server
+  const auto at_all = [](std::size_t count, const auto& work) {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < count; ++i) threads.emplace_back([&work, i] { work(i); });
+  };
+  at_all(3, [&](std::size_t i) {
+    const Role role = i < 2 ? Role::kWorker : Role::kServer;
+    nodes[i] = std::make_unique<Node>(member(config, role, 0, i < 2 ? static_cast<int>(i) : 0), Node::Handlers{});
+    nodes[i]->join();
+  });
+  const auto reply_to = [&](std::size_t worker, const wire::InitRequest& request) {
+    wire::InitReply reply;
+    EXPECT_TRUE(reply.ParseFromString(ask(*nodes[worker], MessageKind::kInit, request.SerializeAsString()).body));
+    return reply;
+  };
+  std::array<wire::InitReply, 2> replies;
+  wire::InitRequest declaration;
+  declaration.set_call(1);
+  declaration.set_mode("dist_sync");
+  write_key({"w", DType::kFloat32, Shape{2}, false}, declaration.add_keys());
+  const auto declare = [&](std::size_t worker) { replies[worker] = reply_to(worker, declaration); };
+  at_all(2, declare);
+  wire::InitRequest values;
+  values.set_call(1);
+  values.set_values(true);
+  values.set_sender(0);
+  const std::string why = refusal_of(OutOfMemory("no room"), "worker 0: ");
+  at_all(2, [&](std::size_t worker) {
+    wire::InitRequest mine = values;
+    if (worker == 0) mine.set_why(why);
+    replies[worker] = reply_to(worker, mine);
+  });
+  EXPECT_EQ(replies[1].why(), why);
+  declare(1);
+  EXPECT_EQ(replies[1].why(), why);
+  declaration.set_call(2);
+  at_all(2, declare);
+  for (const wire::InitReply& reply : replies) {
+    EXPECT_EQ(reply.why(), "");
+    EXPECT_EQ(reply.placement().first(), 0U);
+    EXPECT_EQ(reply.placement().servers_size(), 2);
+  }
+  at_all(3, [&](std::size_t i) { nodes[i]->leave(); });
+  EXPECT_EQ(scheduler.result(), "");
 }
 
 // Has a state at the workers that the servers' policy of the same name lacks.

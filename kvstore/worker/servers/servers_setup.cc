@@ -7,6 +7,7 @@
 
 #include "parse_body.h"
 #include "payload.h"
+#include "refusal.h"
 #include "servers/servers.h"
 #include "store.pb.h"
 
@@ -27,7 +28,12 @@ void ServersBackend::init(const std::vector<InitValue>& values) {
     key.row = setting_.compression.row_of(key);
     write_key(key, request.add_keys());
   }
-  auto reply = parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, request));
+  const auto ask = [&] {
+    auto answer = parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, request));
+    if (!answer.why().empty()) std::rethrow_exception(error_of(answer.why()));
+    return answer;
+  };
+  wire::InitReply reply = ask();
   request.clear_keys();
   request.set_values(true);
   const Layout layout = parse_layout(reply);
@@ -38,12 +44,12 @@ void ServersBackend::init(const std::vector<InitValue>& values) {
       try {
         send_values(layout, here);
       } catch (const std::exception& error) {
-        request.set_why(str("worker ", rank(), ": ", error.what()));
+        request.set_why(refusal_of(error, str("worker ", rank(), ": ")));
         client_.ask(MessageKind::kInit, request);  // the others wait for the values
         throw;
       }
     }
-    reply = parse_body<wire::InitReply>(client_.ask(MessageKind::kInit, request));
+    reply = ask();
   }
   add_keys(layout, values);
   std::vector<PullItem> pulls;
