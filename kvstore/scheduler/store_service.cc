@@ -438,7 +438,7 @@ class StoreService final : public SchedulerService {
     write_layout(*call.layout, &answer);
     const std::vector<KeyPartition>& partitions = call.layout->partitions;
     if (has_servers_ && !partitions.empty()) {
-      // A worker that has joined since does not know where the partitions of a call are whose values were given up.
+      // A worker that joined after values were given up has not heard of the partitions that were placed for them.
       const int first = values_given_up_ ? 0 : partitions.front().id;
       const int end = partitions.front().id + static_cast<int>(partitions.size());
       placement_.write(kDenseKeys, first, end - first, answer.mutable_placement());

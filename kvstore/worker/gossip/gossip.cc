@@ -69,7 +69,7 @@ class GossipBackend final : public Backend {
       require(value.value.bytes() <= max_frame_bytes_, "key '", value.key, "' has ", value.value.bytes(),
               " bytes, and mode gossip sends a key as one frame, of at most ", max_frame_bytes_,
               "; cut the key, or raise max_frame_bytes of the transport");
-    for (const InitValue& value : values) value.value.wait();  // may throw, which it must before the others know of it
+    for (const InitValue& value : values) value.value.wait();  // a failed value throws before the others wait
     wire::InitRequest request;
     request.set_call(++init_calls_);
     request.set_mode("gossip");
