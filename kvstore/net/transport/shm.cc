@@ -66,10 +66,10 @@ std::string name_of_host() {
 
 class Shm final : public Transport {
  public:
-  explicit Shm(const Options& options)
+  Shm(const Options& options, std::unique_ptr<Transport> inner)
       : max_frame_bytes_(options.get<std::int64_t>("max_frame_bytes", std::int64_t{1} << 30)),
         host_(options.get<std::string>("host", name_of_host())),
-        inner_(make_tcp_transport(options)) {
+        inner_(std::move(inner)) {
     std::string why = "this host does not tell its name";
     if (!host_.empty()) heap_ = SharedHeap::enable(why);
     if (!heap_) LOG(WARNING) << "[shm] " << why << "; peers on this host are reached by tcp";
@@ -447,6 +447,12 @@ class Shm final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_shm_transport(const Options& options) { return std::make_unique<Shm>(options); }
+std::unique_ptr<Transport> make_shm_transport(const Options& options) {
+  return shm::make_over(make_tcp_transport(options), options);
+}
+
+std::unique_ptr<Transport> shm::make_over(std::unique_ptr<Transport> inner, const Options& options) {
+  return std::make_unique<Shm>(options, std::move(inner));
+}
 
 }  // namespace paceline

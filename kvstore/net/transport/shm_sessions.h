@@ -27,6 +27,10 @@ inline Packet packet_of(const Control& control) {
   return {Frame::of(std::string(kMagic, kMagicBytes) + control.SerializeAsString())};
 }
 
+// The transport `shm` whose control messages, and frames that are not shared, travel over `inner`. The transport that
+// users choose by name is over tcp.
+std::unique_ptr<Transport> make_over(std::unique_ptr<Transport> inner, const Options& options);
+
 // What this end of a link knows of the link and of the other end.
 struct Session {
   std::uint64_t number = 0;
