@@ -7,8 +7,11 @@
 //   notes       the notes of commits
 // begin() moves positions from unassigned to assigned. commit() moves positions from assigned to done. The loss of a
 // worker moves its assigned positions to left. take_over() moves positions from left to the caller's assigned ones.
-// When every worker of the epoch has begun or is lost, the positions that are still unassigned go to left. If workers
-// get positions only on request, all positions are in left at first.
+// When every worker of the epoch has begun or will not begin, the positions that are still unassigned go to left. If
+// workers get positions only on request, all positions are in left at first.
+//
+// An epoch of training has a number that barriers count (barrier_number.h). The other epochs are those of evaluations.
+// A worker that has asked for its part of an epoch of training begins no evaluation that belongs to an earlier one.
 
 #include <message.pb.h>
 #include <paceline/backend.h>
@@ -21,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "barrier_number.h"
 #include "parse_body.h"
 #include "position_set.h"
 #include "replies.h"
@@ -54,6 +58,12 @@ proto::Ranges to_proto(const PositionSet& set) {
   return ranges;
 }
 
+bool is_training(std::int64_t epoch) { return barriers_before(epoch) != 0; }
+
+std::string name_of_epoch(std::int64_t epoch) {
+  return is_training(epoch) ? str("epoch ", epoch + 1) : std::string("an evaluation");
+}
+
 class DataService final : public SchedulerService {
  public:
   bool on_request(const Request& request) override {
@@ -80,6 +90,8 @@ class DataService final : public SchedulerService {
     for (const Peer& peer : roster.peers)
       if (peer.id.role == Role::kWorker && peer.alive) live[peer.incarnation] = peer;
     live.swap(live_);
+    if (at_start_.empty())
+      for (const auto& [incarnation, peer] : live_) at_start_.insert(incarnation);
     for (const auto& [incarnation, peer] : live) {
       if (live_.count(incarnation) > 0) continue;
       const Peer* now = roster.find(peer.id);
@@ -95,10 +107,12 @@ class DataService final : public SchedulerService {
     std::uint64_t incarnation = 0;
     int rank = 0;
     bool begun = false;
-    bool lost = false;
-    bool handed_on = false;  // the worker was lost before it began, and its positions went to `left`
+    bool absent = false;     // the worker is lost, or trains in a later epoch
+    bool handed_on = false;  // the worker was absent before it began, and its positions went to `left`
   };
   struct Epoch {
+    std::int64_t within = -1;  // the epoch of training that it is, or that the first worker which asked for it was in
+    bool over = false;         // all is committed, and every live worker trains in a later epoch
     std::vector<Part> parts;
     bool known = false;  // a worker has begun the epoch
     bool on_request = false;
@@ -116,11 +130,11 @@ class DataService final : public SchedulerService {
         if (part.incarnation == incarnation) return &part;
       return nullptr;
     }
-    bool all_began_or_are_lost() const {
-      return std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.begun || part.lost; });
+    bool all_began_or_are_absent() const {
+      return std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.begun || part.absent; });
     }
     bool committed() const {
-      return all_began_or_are_lost() && left.empty() &&
+      return all_began_or_are_absent() && left.empty() &&
              std::all_of(assigned.begin(), assigned.end(), [](const auto& entry) { return entry.second.empty(); });
     }
   };
@@ -129,6 +143,10 @@ class DataService final : public SchedulerService {
     std::int64_t epoch = 0;
     std::uint64_t number = 0;
     PieceSize size;
+  };
+  struct Early {  // a request for a part that has no answer yet
+    Request request;
+    std::int64_t epoch = 0;
   };
   struct Given {  // the last answer that a worker got from take_over()
     std::uint64_t number = 0;
@@ -143,27 +161,82 @@ class DataService final : public SchedulerService {
   }
 
   void part(const Request& request) {
-    const auto body = parse_body<proto::DataPart>(request.message());
-    Epoch& epoch = epoch_of(body.epoch());
-    if (epoch.parts.empty()) {
-      for (const auto& [incarnation, peer] : live_) epoch.parts.push_back({incarnation, peer.id.rank});
-      std::sort(epoch.parts.begin(), epoch.parts.end(), [](const Part& a, const Part& b) { return a.rank < b.rank; });
-      unsettled_.insert(body.epoch());
+    const std::int64_t number = parse_body<proto::DataPart>(request.message()).epoch();
+    epoch_of(number);
+    if (is_training(number)) {
+      std::int64_t& trains = trains_in_.try_emplace(request.incarnation(), -1).first->second;
+      trains = std::max(trains, number);
+      for (const std::int64_t other : unsettled_) note_absent(epochs_.at(other));
+      forget_old_epochs();
     }
-    Part* mine = epoch.of(request.incarnation());
+    early_.push_back({request, number});
+    settle();
+  }
+
+  // A worker that joined late may come to an epoch while the others are still between this epoch and the one before. It
+  // waits for them: a checkpoint that they write there must not contain what it learns from the new epoch.
+  bool too_early(const Early& early) const {
+    if (!is_training(early.epoch) || at_start_.count(early.request.incarnation()) > 0) return false;
+    if (const Epoch& epoch = epochs_.at(early.epoch); !epoch.parts.empty() || epoch.over) return false;
+    return std::any_of(trains_in_.begin(), trains_in_.end(),
+                       [&](const auto& worker) { return worker.second < early.epoch; });
+  }
+
+  void answer_part(const Early& early) {
+    const std::uint64_t incarnation = early.request.incarnation();
+    Epoch& epoch = epochs_.at(early.epoch);
+    if (epoch.parts.empty() && !epoch.over) {
+      for (const auto& [live, peer] : live_) epoch.parts.push_back({live, peer.id.rank});
+      std::sort(epoch.parts.begin(), epoch.parts.end(), [](const Part& a, const Part& b) { return a.rank < b.rank; });
+      epoch.within = is_training(early.epoch) ? early.epoch : trains_in(incarnation);
+      note_absent(epoch);
+      unsettled_.insert(early.epoch);
+      unforgotten_.insert(early.epoch);
+    }
+    Part* mine = epoch.of(incarnation);
     if (!mine) {
-      // A worker gets the part of the lost worker of the same rank, if that worker had not begun the epoch and its
-      // positions were not handed on.
+      // A worker gets the part of the lost worker of the same rank, if that worker had not begun the epoch.
       for (Part& part : epoch.parts)
-        if (part.rank == request.from().rank && part.lost && !part.begun && !part.handed_on) mine = &part;
-      if (mine) *mine = {request.incarnation(), request.from().rank};
+        if (part.rank == early.request.from().rank && part.absent && !part.begun) mine = &part;
     }
     proto::DataPartReply answer;
-    if (mine) {
+    if (mine && !mine->handed_on) {
+      mine->incarnation = incarnation;
+      mine->absent = false;
       answer.set_index(static_cast<int>(mine - epoch.parts.data()));
       answer.set_count(static_cast<int>(epoch.parts.size()));
     }
-    reply(request, answer);
+    reply(early.request, answer);
+  }
+
+  std::int64_t trains_in(std::uint64_t incarnation) const {
+    const auto found = trains_in_.find(incarnation);
+    return found == trains_in_.end() ? -1 : found->second;
+  }
+
+  void note_absent(Epoch& epoch) const {
+    for (Part& part : epoch.parts) part.absent |= !part.begun && trains_in(part.incarnation) > epoch.within;
+  }
+
+  // Only the positions are kept.
+  void forget_old_epochs() {
+    if (trains_in_.size() < live_.size()) return;
+    std::int64_t slowest = INT64_MAX;
+    for (const auto& [incarnation, epoch] : trains_in_) slowest = std::min(slowest, epoch);
+    for (auto entry = unforgotten_.begin(); entry != unforgotten_.end();) {
+      Epoch& epoch = epochs_.at(*entry);
+      const bool old = epoch.within < slowest && !epoch.parts.empty() && epoch.committed();
+      if (old) {
+        Epoch rest;
+        rest.within = epoch.within;
+        rest.over = rest.known = true;
+        rest.on_request = epoch.on_request;
+        rest.order = std::move(epoch.order);
+        rest.done = std::move(epoch.done);
+        epoch = std::move(rest);
+      }
+      entry = old ? unforgotten_.erase(entry) : std::next(entry);
+    }
   }
 
   void begin(const Request& request) {
@@ -174,17 +247,21 @@ class DataService final : public SchedulerService {
     const bool again = begun != epoch.begun.end();
     if (again && body.number() <= begun->second) return request.reply({});
     if (again && epoch.order != body.order())
-      throw InvalidArgument(str("[data] another iterator of this worker has begun epoch ", body.epoch() + 1,
+      throw InvalidArgument(str("[data] another iterator of this worker has begun ", name_of_epoch(body.epoch()),
                                 ", in the order '", epoch.order, "' and not in '", body.order(),
                                 "'; give this one other numbers of epochs"));
     if (epoch.known && epoch.order != body.order())
-      throw InvalidArgument(str("[data] this worker would deliver epoch ", body.epoch() + 1, " in the order '",
+      throw InvalidArgument(str("[data] this worker would deliver ", name_of_epoch(body.epoch()), " in the order '",
                                 body.order(), "', and the others in '", epoch.order,
                                 "'; start all workers with the same data set, seed and options"));
     if (epoch.known && epoch.on_request != body.on_request())
-      throw InvalidArgument(str("[data] of epoch ", body.epoch() + 1,
+      throw InvalidArgument(str("[data] of ", name_of_epoch(body.epoch()),
                                 " some workers take parts of equal size, and others what they get done; start all "
                                 "workers with the same balance"));
+    Part* const part = epoch.of(request.incarnation());
+    if (part && part->handed_on && !mine.empty())
+      throw InvalidArgument(str("[data] this worker began a later epoch before ", name_of_epoch(body.epoch()),
+                                ", and the others have its part; ask for a part of it anew"));
     epoch.begun[request.incarnation()] = body.number();
     PositionSet& assigned = epoch.assigned[request.incarnation()];
     if (again) {  // the worker begins the epoch again, and gives back the positions that it had taken over
@@ -199,7 +276,7 @@ class DataService final : public SchedulerService {
       epoch.on_request = body.on_request();
       epoch.order = body.order();
       epoch.unassigned.subtract(mine);
-      if (Part* part = epoch.of(request.incarnation())) part->begun = true;
+      if (part) part->begun = true;
     }
     request.reply({});
     settle();
@@ -273,9 +350,11 @@ class DataService final : public SchedulerService {
 
   void lose(std::uint64_t incarnation, const std::string& who) {
     given_.erase(incarnation);
+    trains_in_.erase(incarnation);
+    std::erase_if(early_, [&](const Early& early) { return early.request.incarnation() == incarnation; });
     std::erase_if(waiting_, [&](const Waiting& waiting) { return waiting.request.incarnation() == incarnation; });
     for (auto& [number, epoch] : epochs_) {
-      if (Part* part = epoch.of(incarnation)) part->lost = true;
+      if (Part* part = epoch.of(incarnation)) part->absent = true;
       const auto assigned = epoch.assigned.find(incarnation);
       if (assigned == epoch.assigned.end()) continue;
       hand_on(epoch, number, assigned->second, who);
@@ -285,7 +364,7 @@ class DataService final : public SchedulerService {
 
   void hand_on(Epoch& epoch, std::int64_t number, const PositionSet& positions, const std::string& who) {
     if (positions.empty()) return;
-    LOG(WARNING) << who << "; " << positions.count() << " positions of epoch " << number + 1
+    LOG(WARNING) << who << "; " << positions.count() << " positions of " << name_of_epoch(number)
                  << " that it had not committed go to the others";
     epoch.left.add(positions);
     epoch.again.add(positions);
@@ -294,13 +373,20 @@ class DataService final : public SchedulerService {
   // Call it after an epoch or the roster has changed. Hands on parts that nobody will begin, and answers waiting
   // requests where this is now possible.
   void settle() {
+    const auto answer_in_time = [this](const Early& early) {
+      if (too_early(early)) return false;
+      answer_part(early);
+      return true;
+    };
+    while (std::erase_if(early_, answer_in_time) > 0) {  // an answer may show others that they are not early any more
+    }
     std::erase_if(unsettled_, [this](std::int64_t number) {
       Epoch& epoch = epochs_.at(number);
-      if (!epoch.known || !epoch.all_began_or_are_lost()) return false;
-      const auto never_begun = [](const Part& part) { return part.lost && !part.begun; };
+      if (!epoch.known || !epoch.all_began_or_are_absent()) return false;
+      const auto never_begun = [](const Part& part) { return part.absent && !part.begun; };
       if (std::any_of(epoch.parts.begin(), epoch.parts.end(), never_begun)) {
         for (Part& part : epoch.parts) part.handed_on = never_begun(part);
-        hand_on(epoch, number, epoch.unassigned, "a worker was lost before it began the epoch");
+        hand_on(epoch, number, epoch.unassigned, "a worker was lost, or went on, before it began");
         epoch.unassigned.clear();
       }
       return true;
@@ -308,9 +394,13 @@ class DataService final : public SchedulerService {
     std::erase_if(waiting_, [this](const Waiting& waiting) { return try_give(waiting, false); });
   }
 
-  std::map<std::uint64_t, Peer> live_;  // workers, by incarnation
+  std::set<std::uint64_t> at_start_;                 // incarnations of the workers that were there at the start
+  std::map<std::uint64_t, Peer> live_;               // workers, by incarnation
+  std::map<std::uint64_t, std::int64_t> trains_in_;  // by incarnation: the last epoch of training that it asked for
   std::map<std::int64_t, Epoch> epochs_;
-  std::set<std::int64_t> unsettled_;  // epochs with parts that may still begin or be handed on
+  std::set<std::int64_t> unsettled_;    // epochs with parts that may still begin or be handed on
+  std::set<std::int64_t> unforgotten_;  // epochs of which more than the positions is known
+  std::vector<Early> early_;
   std::map<std::uint64_t, Given> given_;
   std::vector<Waiting> waiting_;
   std::int64_t taken_over_ = 0;

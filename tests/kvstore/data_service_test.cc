@@ -5,9 +5,12 @@
 #include <support/cluster_in_process.h>
 
 #include <algorithm>
+#include <functional>
+#include <future>
 #include <latch>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <random>
 
 #include "cluster_in_process.h"
@@ -47,11 +50,19 @@ class DataWorker {
     body.set_number(++begins_);
     ask<proto::DataPartReply>(MessageKind::kDataBegin, body);
   }
-  void commit(std::int64_t epoch, const Ranges& done) {
+  void commit(std::int64_t epoch, const Ranges& done, const std::optional<std::string>& note = {}) {
     proto::DataCommit body;
     body.set_epoch(epoch);
     set(done, *body.mutable_done());
+    if (note) body.set_note(*note);
     ask<proto::DataPartReply>(MessageKind::kDataCommit, body);
+  }
+  std::vector<std::string> notes(std::int64_t epoch) {
+    proto::DataCommitted body;
+    body.set_epoch(epoch);
+    body.set_notes(true);
+    const auto reply = ask<proto::DataCommittedReply>(MessageKind::kDataCommitted, body);
+    return {reply.notes().begin(), reply.notes().end()};
   }
   Ranges take_over(std::int64_t epoch, bool wait, PieceSize size = {}) {
     proto::DataTakeOver body;
@@ -133,6 +144,7 @@ TEST_P(DataService, parts_are_fixed_by_the_first_that_asks) {
   workers_[1]->crash();
   workers_[1] = std::make_unique<DataWorker>(member(job_, Role::kWorker, 0));
   EXPECT_EQ(workers_[1]->part(0), std::make_pair(0, 0)) << "the part was begun: others take over what is left";
+  EXPECT_EQ(workers_[0]->part(1), std::make_pair(0, 3));
   EXPECT_EQ(workers_[1]->part(1), std::make_pair(1, 3));
   EXPECT_EQ(workers_[2]->part(0), std::make_pair(2, 3));
   workers_[0]->leave();
@@ -185,6 +197,47 @@ TEST_P(DataService, the_part_of_a_worker_lost_before_it_begins_is_covered) {
   EXPECT_EQ(workers_[0]->take_over(0, true), Ranges());
   workers_[0]->leave();
   workers_[2]->leave();
+  EXPECT_EQ(scheduler_.result(), "");
+}
+
+TEST_P(DataService, who_trains_in_a_later_epoch_begins_no_evaluation_of_an_earlier_one) {
+  constexpr std::int64_t kBefore = std::int64_t{1} << 40, kAfter = kBefore + 1;
+  for (int i = 0; i < 3; ++i) workers_[i]->part(0);
+  const auto two_evaluate = [&](std::int64_t number, const std::function<void()>& meanwhile) {
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(workers_[i]->part(number), std::make_pair(i, 3));
+      workers_[i]->begin(number, {{10 * i, 10 * i + 10}}, {{0, 30}});
+      workers_[i]->commit(number, {{10 * i, 10 * i + 10}}, "a note");
+    }
+    meanwhile();
+    EXPECT_EQ(workers_[0]->take_over(number, true), (Ranges{{20, 30}}));
+    workers_[0]->commit(number, {{20, 30}});
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(workers_[i]->take_over(number, true), Ranges());
+    EXPECT_EQ(workers_[2]->part(number), std::make_pair(0, 0)) << "the others have delivered it";
+  };
+  two_evaluate(kBefore, [&] { workers_[2]->part(1); });
+  two_evaluate(kAfter, [] {});
+  EXPECT_EQ(workers_[0]->notes(kAfter).size(), 2);
+  for (int i = 0; i < 2; ++i) workers_[i]->part(1);
+  EXPECT_EQ(workers_[0]->notes(kAfter).size(), 0) << "nobody asks for them any more";
+  for (auto& worker : workers_) worker->leave();
+  EXPECT_EQ(scheduler_.result(), "");
+}
+
+TEST_P(DataService, who_comes_late_to_an_epoch_that_nobody_has_begun_waits_for_the_others) {
+  for (int i = 0; i < 3; ++i) workers_[i]->part(0);
+  workers_[1]->crash();
+  workers_[1] = std::make_unique<DataWorker>(member(job_, Role::kWorker, 0));
+  auto part = std::async(std::launch::async, [&] { return workers_[1]->part(1); });
+  EXPECT_EQ(part.wait_for(100ms), std::future_status::timeout) << "the others may write a checkpoint of epoch 0 now";
+  EXPECT_EQ(workers_[2]->part(1), std::make_pair(2, 3));
+  EXPECT_EQ(part.get(), std::make_pair(1, 3));
+  part = std::async(std::launch::async, [&] { return workers_[1]->part(2); });
+  EXPECT_EQ(part.wait_for(100ms), std::future_status::timeout);
+  workers_[0]->leave();
+  workers_[2]->leave();
+  EXPECT_EQ(part.get(), std::make_pair(0, 1)) << "nobody is left for whom it could wait";
+  workers_[1]->leave();
   EXPECT_EQ(scheduler_.result(), "");
 }
 
