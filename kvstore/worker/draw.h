@@ -25,4 +25,17 @@ inline void draw(DType dtype, const void* target, double share, std::int64_t cou
     draw(static_cast<const double*>(target), share, count, static_cast<double*>(weight), static_cast<double*>(moved));
 }
 
+// Writes from - what to `what`.
+template <class T>
+void subtract_from(const T* from, std::int64_t count, T* what) {
+  for (std::int64_t i = 0; i < count; ++i) what[i] = from[i] - what[i];
+}
+
+inline void subtract_from(DType dtype, const void* from, std::int64_t count, void* what) {
+  if (dtype == DType::kFloat32)
+    subtract_from(static_cast<const float*>(from), count, static_cast<float*>(what));
+  else
+    subtract_from(static_cast<const double*>(from), count, static_cast<double*>(what));
+}
+
 }  // namespace paceline

@@ -90,9 +90,18 @@ TEST(Averaging, DataIsCommittedWithItsRound) {
     const std::int64_t first = worker == 0 ? 0 : 6;
     exchange.data_begin(0, {.mine = {{first, first + 6}}, .all = {{0, 12}}});
     store.barrier();
+    const auto wait_for = [&](const std::string& name) {
+      while (store.facts(name).empty()) std::this_thread::yield();
+    };
+    if (worker == 1) {
+      wait_for("within a round");
+      EXPECT_EQ(exchange.data_committed(0), PositionRanges());
+      store.put_fact("looked", "yes");
+    }
     for (std::int64_t i = first; i < first + 6; ++i) {
-      if (worker == 0 && i == 3) {
-        for (const auto& [from, to] : exchange.data_committed(0)) EXPECT_GE(from, 6) << to;
+      if (i == 3) {
+        store.put_fact("within a round", "yes");
+        wait_for("looked");
       }
       step(store, cluster.engine(worker), weight, -1);
       exchange.data_commit(0, {{i, i + 1}});
@@ -103,6 +112,28 @@ TEST(Averaging, DataIsCommittedWithItsRound) {
     store.pull("w", weight);
     EXPECT_EQ(weight.item<double>(), 6);
   });
+}
+
+TEST(Averaging, WhoLeavesAnEpochWithinARoundFindsItsOwnPositionsCommitted) {
+  ClusterInProcess cluster({.mode = "dist_local:steps=8", .workers = 1});
+  KVStore& store = cluster.worker(0);
+  Backend& exchange = store.backend();
+  const NDArray weight = begin(cluster, 0, store, optim::SGD{.lr = 1});
+  exchange.data_part(0);
+  exchange.data_begin(0, {.mine = {{0, 12}}, .all = {{0, 12}}});
+  const auto train = [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      step(store, cluster.engine(0), weight, -1);
+      exchange.data_commit(0, {{i, i + 1}});
+    }
+  };
+  train(0, 3);
+  EXPECT_EQ(exchange.data_committed(0), (PositionRanges{{0, 3}}));
+  train(3, 5);
+  exchange.data_begin(0, {.mine = {{5, 12}}, .all = {{5, 12}}});
+  train(5, 12);
+  EXPECT_TRUE(exchange.data_take_over(0, true).empty()) << "what was trained on before the second begin comes again";
+  EXPECT_EQ(exchange.data_committed(0), (PositionRanges{{0, 12}}));
 }
 
 TEST(Averaging, ElasticDrawsEachToTheCentreAndTheCentreToEach) {

@@ -197,6 +197,11 @@ class Backend {
   // first of them asks. A worker that joins later gets {0, 0}, and may only take over positions. If it has the rank of
   // a worker that was lost before its data_begin(), it gets the part of that worker instead. If other workers may
   // already take over that part, it gets {0, 0} as well.
+  //
+  // Numbers from 0 to 2^31 - 2 are epochs of training, and all others are evaluations. A worker that has asked for its
+  // part of an epoch of training is taken to begin no evaluation that others began within an earlier one. A worker that
+  // joined after the start, and is the first to ask for an epoch of training, waits until a worker of the epoch before
+  // asks, or until none is left.
   virtual std::pair<int, int> data_part(std::int64_t epoch) = 0;
   // Begins an epoch. Call data_begin() before the first batch. Throws InvalidArgument if `on_request` or `order` differ
   // from those of another worker. A further call in the same epoch gives back the positions that this worker took over
@@ -208,10 +213,12 @@ class Backend {
   // empty is kept with the positions. If this worker is lost, the positions and the note either both count, or neither
   // does.
   virtual void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note = {}) = 0;
-  // Returns every position of `epoch` that any worker has committed. In a resumed job, rank 0 commits the positions of
-  // the checkpoint before the other workers begin.
+  // Returns every position of `epoch` that any worker has committed. Blocks until the scheduler has this worker's own
+  // commits; `dist_local` ends its round for them. In a resumed job, rank 0 commits the positions of the checkpoint
+  // before the other workers begin.
   virtual PositionRanges data_committed(std::int64_t epoch) = 0;
-  // The notes of all commits of `epoch`, in the order of the first position of each commit.
+  // The notes of all commits of `epoch`, in the order of the first position of each commit. Those of a whole epoch may
+  // be gone when every worker has asked for its part of a later epoch of training.
   virtual std::vector<std::string> data_notes(std::int64_t epoch) = 0;
   // Returns positions of `epoch` that lost workers have left, or that are handed out on request. This worker must
   // deliver and commit them. An answer is a piece of the positions, and pieces shrink towards the end of an epoch. Call

@@ -226,7 +226,10 @@ class RingBackend final : public Backend {
     else
       send(nullptr);
   }
-  PositionRanges data_committed(std::int64_t epoch) override { return client_.data_committed(epoch); }
+  PositionRanges data_committed(std::int64_t epoch) override {
+    pending_->wait_none();  // this worker's own commits
+    return client_.data_committed(epoch);
+  }
   std::vector<std::string> data_notes(std::int64_t epoch) override { return client_.data_notes(epoch); }
   PositionRanges data_take_over(std::int64_t epoch, bool wait, PieceSize size) override {
     if (wait && !paused_ && !joining_) {

@@ -155,7 +155,10 @@ class GossipBackend final : public Backend {
     peer_.tell({Role::kScheduler, 0}, SchedulerClient::commit_message(epoch, done, note),
                [commits = client_.commits(), sent = client_.commits()->add()] { commits->remove(sent); });
   }
-  PositionRanges data_committed(std::int64_t epoch) override { return client_.data_committed(epoch); }
+  PositionRanges data_committed(std::int64_t epoch) override {
+    peer_.settle();  // this worker's own commits
+    return client_.data_committed(epoch);
+  }
   std::vector<std::string> data_notes(std::int64_t epoch) override { return client_.data_notes(epoch); }
   PositionRanges data_take_over(std::int64_t epoch, bool wait, PieceSize size) override {
     if (wait) peer_.settle();  // this worker's commits

@@ -39,13 +39,6 @@ struct LocalKey {
   std::uint64_t call = 0;     // number of the last push() that names the key
 };
 
-template <class T>
-void subtract_from(const NDArray& from, const NDArray& what) {
-  const T* a = from.data_as<T>();
-  T* b = what.data_as<T>();
-  for (std::int64_t i = 0; i < what.size(); ++i) b[i] = a[i] - b[i];
-}
-
 // The arguments of Backend::data_commit().
 struct Commit {
   std::int64_t epoch = 0;
@@ -185,7 +178,10 @@ class AveragingBackend final : public Backend {
   Facts facts(const std::string& prefix) override { return servers_->facts(prefix); }
 
   std::pair<int, int> data_part(std::int64_t epoch) override { return servers_->data_part(epoch); }
-  void data_begin(std::int64_t epoch, const DataPlan& plan) override { servers_->data_begin(epoch, plan); }
+  void data_begin(std::int64_t epoch, const DataPlan& plan) override {
+    end_round_of_commits();  // data_begin() gives back positions whose commit has not arrived
+    servers_->data_begin(epoch, plan);
+  }
   void data_commit(std::int64_t epoch, const PositionRanges& done, const std::string& note) override {
     // If this worker is lost before the servers have its weights, what it has learned from these positions is lost too.
     // So the commit is held back.
@@ -196,7 +192,10 @@ class AveragingBackend final : public Backend {
     else
       servers_->data_commit(epoch, done, note);
   }
-  PositionRanges data_committed(std::int64_t epoch) override { return servers_->data_committed(epoch); }
+  PositionRanges data_committed(std::int64_t epoch) override {
+    end_round_of_commits();
+    return servers_->data_committed(epoch);
+  }
   std::vector<std::string> data_notes(std::int64_t epoch) override { return servers_->data_notes(epoch); }
   PositionRanges data_take_over(std::int64_t epoch, bool wait, PieceSize size) override {
     if (wait) end_round_of_commits();
@@ -370,11 +369,7 @@ class AveragingBackend final : public Backend {
                    std::array{key->sent.variable(), key->base.variable()},
                    [this, slice = key->slice, base = key->base, sent = key->sent, difference](TaskContext&) {
                      updater_->read(slice, -1, sent.data());
-                     if (!difference) return;
-                     if (sent.dtype() == DType::kFloat32)
-                       subtract_from<float>(base, sent);
-                     else
-                       subtract_from<double>(base, sent);
+                     if (difference) subtract_from(sent.dtype(), base.data(), sent.size(), sent.data());
                    });
       auto& [pushes, pulls] = calls[key->examples];
       pushes.push_back({key->name, key->sent});

@@ -371,7 +371,11 @@ void ServersBackend::data_commit(std::int64_t epoch, const PositionRanges& done,
   when_pushed(client_.commit(*scheduler_, pending_, failed_, epoch, done, note));
 }
 
-PositionRanges ServersBackend::data_committed(std::int64_t epoch) { return client_.data_committed(epoch); }
+PositionRanges ServersBackend::data_committed(std::int64_t epoch) {
+  pending_->wait_none();  // this worker's own commits
+  return client_.data_committed(epoch);
+}
+
 std::vector<std::string> ServersBackend::data_notes(std::int64_t epoch) { return client_.data_notes(epoch); }
 
 PositionRanges ServersBackend::data_take_over(std::int64_t epoch, bool wait, PieceSize size) {
