@@ -17,6 +17,7 @@ constexpr const char* kEpoch = "/progress/epoch";           // epochs that are f
 constexpr const char* kSteps = "/progress/steps";           // steps of each worker before a resumed checkpoint
 constexpr const char* kLossScale = "/progress/loss_scale";  // of a resumed checkpoint, as text
 constexpr const char* kOrder = "/progress/order";           // of the epoch within which a resumed checkpoint ended
+constexpr const char* kResuming = "/progress/resuming";     // not empty while a checkpoint is resumed
 
 std::string fact(KVStore& store, const std::string& name) {
   const Facts facts = store.facts(name);
@@ -124,18 +125,22 @@ bool Progress::resume_if_present(const std::string& directory, const CheckNotes&
   const std::string path = checkpoint_path(directory), name = redacted(path);
   if (store_->backend().joined_late()) {
     // The others hold newer weights, which come with the first step.
+    if (!fact(*store_, kResuming).empty())
+      throw NetworkError("the other workers are still resuming from '" + name +
+                         "', and a worker cannot join until that is over; start this worker again");
     take_up();
     LOG(INFO) << "joining a running job in epoch " << epoch_ + 1;
     return detail::exists(path);
   }
+  const bool reads = store_->rank() == 0;
+  if (reads) store_->put_fact(kResuming, "yes");
   store_->barrier();
   Checkpoint checkpoint;
   std::exception_ptr failed;
-  const bool reads = store_->rank() == 0;
   std::string outcome = reads ? "none" : "";
   try {
     if (reads && detail::exists(path)) {
-      const bool fresh = store_->facts("/progress/").empty() && committed(0).empty();
+      const bool fresh = fact(*store_, kEpoch).empty() && committed(0).empty();
       require(fresh, "'", name, "' cannot be resumed with a store that has trained or resumed already; make a new one");
       checkpoint = read_checkpoint(path);
       require(Spec::parse(checkpoint.optimizer).name == optimizer_.name, "'", name, "' was trained with optimizer ",
@@ -165,7 +170,10 @@ bool Progress::resume_if_present(const std::string& directory, const CheckNotes&
   const bool resumed =
       agree("/resume", outcome, failed, "the checkpoint '" + name + "' could not be resumed from") == "found";
   take_up();
-  if (resumed) resumed_ = std::move(checkpoint.store);
+  if (resumed)
+    resumed_ = std::move(checkpoint.store);
+  else
+    store_->put_fact(kResuming, "");
   return resumed;
 }
 
@@ -173,6 +181,7 @@ bool Progress::load() {
   if (!resumed_) return false;
   store_->load(*resumed_);
   resumed_.reset();
+  store_->put_fact(kResuming, "");
   return true;
 }
 
