@@ -168,11 +168,12 @@ bool Trainer::Epoch::next(Batch& batch) {
   while (!next_batch()) {
     // The steps and the accumulated batches of the piece before stay as they are.
     if (self.ready && data_.is_dynamic() && data_.take_over(false)) continue;
-    // The others cannot begin without this worker, which has no batch from which to know the network's input.
-    if (!self.ready && !trainer_.store().backend().joined_late()) {
+    // The others cannot begin without this worker, which has no batch from which to know the network's input. A worker
+    // that joined late keeps nobody waiting, but it takes part in their evaluation and their checkpoint.
+    if (!self.ready) {
       const Shape shape = data_.batch_shape();
-      require(shape.ndim() > 0 || trainer_.store().size() == 1, "this worker has no batch in epoch ",
-              trainer_.epoch() + 1,
+      require(shape.ndim() > 0 || trainer_.store().size() == 1 || trainer_.store().backend().joined_late(),
+              "this worker has no batch in epoch ", trainer_.epoch() + 1,
               " yet, or none left, and its iterator does not say what its batches look like "
               "(DataIterator::batch_shape), which must be known before the others can train");
       if (shape.ndim() > 0) self.prepare(shape, data_.batch_dtype());
@@ -208,11 +209,13 @@ Evaluation Trainer::evaluate(DataIterator& data, const Loss& loss) {
           "would be left out; give it another one");
   synchronize();
   const Device device = self.options.device;
-  const std::int64_t number = kEvaluations + self.progress.epoch() * kEvaluationsOfAnEpoch + self.evaluations++;
-  require(self.evaluations < kEvaluationsOfAnEpoch, "evaluate() was called ", self.evaluations, " times in an epoch");
+  const std::int64_t number = kEvaluations + self.progress.epoch() * kEvaluationsOfAnEpoch + self.evaluations;
+  require(self.evaluations + 1 < kEvaluationsOfAnEpoch, "evaluate() was called ", self.evaluations + 1,
+          " times in an epoch");
   const RecordingScope no_recording(nullptr);
   data.deliver_to(device);
   data.start(number);
+  ++self.evaluations;  // a worker whose data cannot be opened may try the same evaluation again
   Batch batch;
   std::int64_t seen = 0;
   do {

@@ -7,10 +7,13 @@
 #include <paceline/ops.h>
 #include <support/cluster_in_process.h>
 #include <support/refusal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <functional>
 #include <future>
 #include <numeric>
 
@@ -132,6 +135,65 @@ TEST(SharedTraining, UnderADynamicBalanceTheLoopIsAsOtherwise) {
     EXPECT_EQ(trainer.net().parameters()[0]->value.dtype(), DType::kFloat64);
   });
   EXPECT_THAT(delivered, testing::Each(1));
+}
+
+// Worker 1 is lost and returns where nothing of the epoch is left for it.
+TEST(SharedTraining, WhoReturnsAndGetsNoBatchEvaluatesAndSavesWithTheOthers) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / str("paceline_returned_", getpid());
+  for (const std::string mode : {"dist_sync", "dist_async", "ring", "gossip"}) {
+    SCOPED_TRACE(mode);
+    ClusterInProcess cluster({.mode = mode,
+                              .workers = 2,
+                              .servers = mode == "ring" || mode == "gossip" ? 0 : 1,
+                              .tells = true,
+                              .engine = &default_engine()});
+    std::vector<std::unique_ptr<nn::Trainer>> trainers(2);
+    const auto shared = [&](int worker) { return std::shared_ptr<KVStore>(&cluster.worker(worker), [](KVStore*) {}); };
+    const auto data_of = [&](int worker) {
+      return MemoryIterator(NDArray::zeros({40, 2}), NDArray::zeros({40}, DType::kInt32),
+                            {.batch = 10, .source = nn::shared_source(shared(worker))});
+    };
+    const auto begin = [&](int worker) {
+      auto& trainer = trainers[static_cast<std::size_t>(worker)];
+      trainer = std::make_unique<nn::Trainer>(nn::Dense(2), optim::SGD{.lr = 0.1}, shared(worker));
+      trainer->resume_if_present(folder.string());
+    };
+    const auto train = [&](int worker, const std::function<void()>& in_first_batch) {
+      nn::Trainer& trainer = *trainers[static_cast<std::size_t>(worker)];
+      MemoryIterator data = data_of(worker), held_out = data_of(worker);
+      int taken = 0;
+      for (Batch& batch : trainer.epoch_of(data)) {
+        trainer.step(batch, nn::softmax_ce);
+        if (++taken == 1) in_first_batch();
+      }
+      const double accuracy = trainer.evaluate(held_out);
+      trainer.checkpoint(folder.string());
+      return std::pair(taken, accuracy);
+    };
+    cluster.run([&](int worker, KVStore&) {
+      begin(worker);
+      train(worker, [] {});
+    });
+    trainers[1].reset();
+    cluster.kill_worker(1);
+    std::promise<void> has_all, is_back;
+    auto other = std::async(std::launch::async, [&] {
+      cluster.worker(0).barrier();  // until worker 1 counts as lost
+      return train(0, [&] {
+        has_all.set_value();
+        is_back.get_future().wait();
+      });
+    });
+    has_all.get_future().wait();
+    cluster.join_worker(1);
+    begin(1);
+    EXPECT_EQ(trainers[1]->epoch(), 1);
+    is_back.set_value();
+    EXPECT_EQ(train(1, [] {}), std::pair(0, 1.0));
+    EXPECT_EQ(other.get(), std::pair(4, 1.0));
+    trainers.clear();
+    std::filesystem::remove_all(folder);
+  }
 }
 
 TEST(SharedTraining, AnIteratorWithoutASourceIsRefusedWhereSeveralWorkersTrain) {
