@@ -15,6 +15,7 @@
 #include "epoch_order.h"
 #include "mixture.h"
 #include "remote/fetch_shard.h"
+#include "said_by.h"
 
 namespace paceline {
 
@@ -73,11 +74,13 @@ io::Mixture io::mixture_of(const std::vector<MixedDataSet>& sets) {
   require(!sets.empty(), "a mixture of data sets names none");
   Mixture result;
   Manifest& all = result.manifest;
+  CommonColumns columns;
   for (std::size_t i = 0; i < sets.size(); ++i) {
     Manifest one = Manifest::load(sets[i].manifest);
     result.parts.emplace_back(all.shards.size(), sets[i].weight);
     result.path += (i > 0 ? " and " : "") + redacted(sets[i].manifest);
     for (Shard& shard : one.shards) shard.path = one.path_of(shard);
+    columns.add(redacted(sets[i].manifest), one.columns_crc32c);
     if (i == 0) {
       all = std::move(one);
       all.folder.clear();
@@ -104,6 +107,7 @@ io::Mixture io::mixture_of(const std::vector<MixedDataSet>& sets) {
     if (one.image.channels != all.image.channels) all.image.channels = 0;
     for (Shard& shard : one.shards) all.shards.push_back(std::move(shard));
   }
+  all.columns_crc32c = columns.checksum();
   return result;
 }
 

@@ -10,6 +10,7 @@
 
 #include "convert/source.h"
 #include "examine.h"
+#include "said_by.h"
 
 namespace paceline {
 namespace io {
@@ -87,17 +88,15 @@ class StoredRecords final : public RecordSource {
   // What the manifest of a data set says.
   void take_description(const std::string& source, bool first) {
     if (record_files(source) == std::vector{source}) {
-      all_say_columns_ = false;
+      columns_.add(source, {});
       manifest_.columns_crc32c.reset();
       return;
     }
     const Manifest said = Manifest::load(source);
-    const bool same_columns = !said.columns_crc32c || !columns_ || said.columns_crc32c == columns_;
-    require(first || (said.labels == manifest_.labels && said.decoder == manifest_.decoder && same_columns), source,
-            " holds other records than the sources before it: its classes, its columns or its decoder differ");
-    if (said.columns_crc32c) columns_ = said.columns_crc32c;
-    all_say_columns_ = all_say_columns_ && said.columns_crc32c.has_value();
-    manifest_.columns_crc32c = all_say_columns_ ? columns_ : std::nullopt;
+    require(first || (said.labels == manifest_.labels && said.decoder == manifest_.decoder), source,
+            " holds other records than the sources before it: its classes or its decoder differ");
+    columns_.add(source, said.columns_crc32c);
+    manifest_.columns_crc32c = columns_.checksum();
     manifest_.labels = said.labels;
     manifest_.decoder = said.decoder;
     manifest_.class_labels = said.class_labels;
@@ -115,8 +114,7 @@ class StoredRecords final : public RecordSource {
   std::int64_t size_ = 0;
   bool number_anew_ = false;
   Manifest manifest_;
-  std::optional<std::uint32_t> columns_;
-  bool all_say_columns_ = true;  // else the manifest would vouch for what nobody knows
+  CommonColumns columns_;
   std::string identity_;
 };
 

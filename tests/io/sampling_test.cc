@@ -1,6 +1,7 @@
 #include <paceline/sampling.h>
 
 #include <gmock/gmock.h>
+#include <paceline/convert_sources.h>
 #include <paceline/error.h>
 #include <paceline/memory_iterator.h>
 #include <paceline/record_loader.h>
@@ -254,6 +255,28 @@ TEST_F(Mixture, IsLoadedAsOneSet) {
   sets_[1].manifest = folder_ / "other.manifest";
   EXPECT_THAT(error_of<InvalidArgument>([&] { RecordLoader(sets_, {.shuffle = 1}); }),
               HasSubstr("cannot be mixed with " + sets_[0].manifest + ": its records hold 'bytes', not 'image'"));
+}
+
+TEST_F(Mixture, OfTablesNeedsTheSameColumns) {
+  const auto table = [&](const std::string& name, const std::string& header) {
+    write_all(folder_ / name + ".csv", header + "\n1,2,0\n3,4,1\n");
+    convert(folder_ / name, *csv_source({folder_ / name + ".csv"}, {.table = {.label = "kind"}}));
+    return MixedDataSet{folder_ / name + ".manifest", 1};
+  };
+  const MixedDataSet set = table("set", "a,b,kind"), alike = table("alike", "a,b,kind"),
+                     swapped = table("swapped", "b,a,kind"), unknown = table("unknown", "b,a,kind");
+  Manifest manifest = Manifest::load(unknown.manifest);
+  manifest.columns_crc32c.reset();
+  manifest.save(unknown.manifest);
+  const auto columns_of = [](const std::vector<MixedDataSet>& sets) {
+    return RecordLoader(sets, {.shuffle = 1}).manifest().columns_crc32c;
+  };
+  EXPECT_NE(columns_of({set, alike}), std::nullopt);
+  EXPECT_EQ(columns_of({set, unknown}), std::nullopt);
+  EXPECT_EQ(columns_of({unknown, set}), std::nullopt);
+  for (const auto& sets : {std::vector{set, swapped}, std::vector{unknown, set, swapped}})
+    EXPECT_THAT(error_of<InvalidArgument>([&] { columns_of(sets); }),
+                HasSubstr("swapped.manifest has other columns or categories than the sources before it"));
 }
 
 }  // namespace
