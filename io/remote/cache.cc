@@ -98,9 +98,12 @@ ShardCache::ShardCache(detail::CacheSettings settings)
 }
 
 bool ShardCache::is_whole(const Wanted& shard) const {
-  const auto& [name, bytes] = shard.files.front();
+  const std::string folder = path(shard.key) + '/';
   std::error_code missing;
-  return fs::file_size(path(shard.key + '/' + name), missing) == bytes && !missing;
+  for (const auto& [name, bytes] : shard.files)
+    if (!fs::exists(folder + name, missing)) return false;
+  const auto& [name, bytes] = shard.files.front();
+  return fs::file_size(folder + name, missing) == bytes && !missing;
 }
 
 std::uint64_t ShardCache::Wanted::most_bytes() const {
@@ -178,6 +181,16 @@ void ShardCache::remove_what_is_left_of(const std::string& key) const {
   for (const fs::path& one : left) fs::remove_all(one);
 }
 
+// A kill meanwhile leaves no KEY with only some of its files.
+void ShardCache::remove_folder(const std::string& name) const {
+  const std::string gone = path(Entry::key_of(name)) + std::string(kGone);
+  if (path(name) != gone && fs::exists(path(name))) {  // a part is removed where fetching fails
+    fs::remove_all(gone);
+    fs::rename(path(name), gone);
+  }
+  fs::remove_all(gone);
+}
+
 std::string ShardCache::part_of(const Wanted& shard) const {
   return str(path(shard.key), '.', shard.most_bytes(), kPart);
 }
@@ -209,12 +222,7 @@ bool ShardCache::make_room(const Wanted& shard, const detail::Tick& tick, Room r
     const std::string lock = lock_of(entry);
     const auto alone = FileLock::attempt(lock, FileLock::kAlone);
     if (!alone) continue;  // in use
-    const std::string gone = path(Entry::key_of(entry.name)) + std::string(kGone);
-    if (path(entry.name) != gone && fs::exists(path(entry.name))) {  // a part is removed where fetching fails
-      fs::remove_all(gone);
-      fs::rename(path(entry.name), gone);
-    }
-    fs::remove_all(gone);
+    remove_folder(entry.name);
     fs::remove(lock);
     used -= entry.bytes;
   }
@@ -224,9 +232,8 @@ bool ShardCache::make_room(const Wanted& shard, const detail::Tick& tick, Room r
 }
 
 bool ShardCache::drop(const std::string& key) {
-  const std::string folder = path(key);
-  const auto alone = FileLock::attempt(folder + std::string(kLock), FileLock::kAlone);
-  if (alone) fs::remove_all(folder);
+  const auto alone = FileLock::attempt(path(key) + std::string(kLock), FileLock::kAlone);
+  if (alone) remove_folder(key);
   return alone.has_value();
 }
 

@@ -4,7 +4,7 @@
 //   KEY/             shard.rec, shard.idx and shard.crc, all complete, because a rename makes the folder appear;
 //                    shard.rec.damaged where a loader has kept a damaged shard.rec, to skip its damaged records
 //   KEY.BYTES.part/  the same files while they are fetched; BYTES is the room that they take at most
-//   KEY.gone/        a folder that is being removed to make room
+//   KEY.gone/        a folder that is being removed
 //   KEY.lock         an exclusive lock while the shard is fetched or removed, and a shared lock while it is used
 //   room.lock        an exclusive lock while a process makes room, and while KEY.BYTES.part becomes KEY, until KEY is
 //                    in use, or for about 0.2 s where another process holds KEY.lock then
@@ -68,6 +68,7 @@ class ShardCache {
   struct Entry;
   std::string path(const std::string& name) const { return folder_ + '/' + name; }
   void remove_what_is_left_of(const std::string& key) const;  // who calls this holds KEY.lock alone
+  void remove_folder(const std::string& name) const;          // the same
   std::string part_of(const Wanted& shard) const;
   FileLock room_lock(const detail::Tick& tick) const;
   bool is_whole(const Wanted& shard) const;

@@ -142,16 +142,23 @@ CachedShard open_in_cache(ShardCache& cache, const Manifest& manifest, const std
       cache.drop(key.key);
       continue;
     }
+    // A copy of an earlier run may have been damaged since, or have lost a file.
+    const auto drop_old = [&] {
+      const bool old = !result.held->fetched;
+      result.held.reset();
+      return cache.drop(key.key) && old;
+    };
     try {
       result.file = open_shard(manifest, manifest_name, shard, result.held->folder + "/shard.rec", on_damage);
-      has_room();
-      return result;
     } catch (const Corrupt&) {
-      // A copy of an earlier run may have been damaged since.
-      const bool fetched = result.held->fetched;
-      result.held.reset();
-      if (!cache.drop(key.key) || fetched) throw;
+      if (!drop_old()) throw;
+      continue;
+    } catch (const IoError&) {
+      if (!drop_old()) throw;
+      continue;
     }
+    has_room();
+    return result;
   }
 }
 

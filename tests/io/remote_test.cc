@@ -944,6 +944,30 @@ TEST_F(Remote, ACopyThatWasDamagedSinceIsFetchedAgain) {
   EXPECT_EQ(server.requests(".rec"), 2 * kShards);
 }
 
+TEST_F(Remote, ACopyThatHasLostAFileIsFetchedAgain) {
+  WebServer server(folder_ / "");
+  int loaders = 0;
+  for (const char* lost : {"shard.idx", "shard.crc", "shard.rec", "none"}) {
+    RecordLoader loader(server.url("set.manifest"), in_order());
+    EXPECT_EQ(epoch_of(loader), local_epoch());
+    EXPECT_EQ(server.requests(".rec"), ++loaders * kShards) << lost;
+    for (const auto& copy : fs::directory_iterator(cache_ / "c"))
+      if (copy.is_directory()) fs::remove(copy.path() / lost);
+  }
+}
+
+TEST_F(Remote, ACopyThatCannotBeReadIsFetchedAgain) {
+  const WebServer server(folder_ / "");
+  const Manifest manifest = Manifest::load(server.url("set.manifest"));
+  io::ShardCache cache({cache_ / "direct", std::uint64_t{1} << 30});
+  const auto open = [&] { return io::open_in_cache(cache, manifest, "set", manifest.shards[0], OnDamage::kFail); };
+  const std::string index = open().held->folder + "/shard.idx";
+  fs::remove(index);
+  fs::create_directory(index);
+  EXPECT_EQ(open().file->size(), manifest.shards[0].records);
+  EXPECT_TRUE(fs::is_regular_file(index));
+}
+
 TEST_F(Remote, ACopyWithADamagedRecordIsFetchedAgainByTheNextLoader) {
   WebServer server(folder_ / "");
   const auto epoch = [&](OnDamage on_damage) {
