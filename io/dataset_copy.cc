@@ -143,6 +143,7 @@ Manifest copy_records(const std::vector<std::string>& sources, const std::string
   RecordStatistics all;
   for (const RecordStatistics& part : parts) all.add(part);
   describe(manifest, all);
+  io::require_names_for(all, manifest);
   return Manifest::load(writer.finish(std::move(manifest)));
 }
 

@@ -138,10 +138,8 @@ void require_decodes(const Manifest& manifest, const std::string& path, const st
 void name_classes(Manifest& manifest, const RecordStatistics& statistics, const std::vector<std::string>& classes) {
   if (classes.empty()) return;
   require(manifest.class_labels, "the records have no class numbers, which names of classes belong to");
-  const float largest = statistics.labels.empty() ? 0 : statistics.labels.rbegin()->first;
-  require(largest < static_cast<float>(classes.size()), "a label is ", largest, ", but only ", classes.size(),
-          " classes are named");
   manifest.labels = classes;
+  io::require_names_for(statistics, manifest);
 }
 
 }  // namespace
@@ -179,10 +177,7 @@ Manifest append_records(const std::string& manifest_path, const std::vector<std:
   statistics.describe(more);
   extend(manifest, more, manifest_path);
   require_decodes(manifest, manifest_path, files, work);
-  require(manifest.labels.empty() || statistics.labels.empty() ||
-              statistics.labels.rbegin()->first < static_cast<float>(manifest.labels.size()),
-          "a label is ", statistics.labels.empty() ? 0 : statistics.labels.rbegin()->first, ", but ", manifest_path,
-          " names ", manifest.labels.size(), " classes");
+  io::require_names_for(statistics, manifest);
   for (const io::Examined& file : files) manifest.shards.push_back(complete(file, manifest_path));
   manifest.save(manifest_path);
   if (columns && !manifest.columns_crc32c)

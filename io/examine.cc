@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "work_progress.h"
@@ -17,8 +18,7 @@ constexpr std::size_t kMostLabels = 1000;
 constexpr float kMostClasses = 16777216.0f;  // from here on a float does not hold every number
 
 void count_label(std::map<float, std::int64_t>& labels, float label, std::int64_t records) {
-  if (std::isnan(label) || (labels.size() >= kMostLabels && !labels.contains(label))) return;
-  labels[label] += records;
+  if (labels.size() < kMostLabels || labels.contains(label)) labels[label] += records;
 }
 
 // Widens what a dimension of images spans.
@@ -53,6 +53,7 @@ void RecordStatistics::add(const RecordStatistics& other) {
   bytes += other.bytes;
   for (const auto& [encoding, count] : other.encodings) encodings[encoding] += count;
   for (const auto& [label, count] : other.labels) count_label(labels, label, count);
+  largest_label = std::max(largest_label, other.largest_label);
   if (other.images() > 0) span(*this, other.smallest, other.largest);
 }
 
@@ -91,7 +92,10 @@ void Survey::add_image(const ImageRecord& record) {
   into_.most_labels = std::max(into_.most_labels, count);
   const float label = record.label(0);
   into_.class_labels &= count == 1 && label >= 0 && label < kMostClasses && label == std::floor(label);
-  count_label(into_.labels, label, 1);
+  if (!std::isnan(label)) {
+    count_label(into_.labels, label, 1);
+    into_.largest_label = std::max(into_.largest_label, std::optional(label));
+  }
   const ImageSize size{header.height, header.width, header.channels};
   span(into_, size, size);
   ++into_.encodings[name_of(header.encoding)];
@@ -202,6 +206,13 @@ Examined examine(const std::string& path, const RecordWork& work) {
     if (work.progress) work.progress(0);
   });
   return Examination(path, work).run();
+}
+
+void require_names_for(const RecordStatistics& statistics, const Manifest& manifest) {
+  if (manifest.labels.empty() || !manifest.class_labels || !statistics.largest_label) return;
+  require(*statistics.largest_label < static_cast<float>(manifest.labels.size()), "a label is ",
+          *statistics.largest_label, ", but only ", manifest.labels.size(),
+          " classes are named; name the class of every label");
 }
 
 void require_sound(const Examined& file) {

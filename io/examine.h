@@ -42,6 +42,9 @@ struct Examined {
 // Throws IoError.
 Examined examine(const std::string& path, const RecordWork& work);
 
+// Throws InvalidArgument where the manifest names classes, and a label is none of them.
+void require_names_for(const RecordStatistics& statistics, const Manifest& manifest);
+
 // Throws Corrupt where something is wrong with the file.
 void require_sound(const Examined& file);
 

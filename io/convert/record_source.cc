@@ -48,6 +48,7 @@ class StoredRecords final : public RecordSource {
     all.describe(manifest_);
     if (!said.decoder.name.empty()) manifest_.class_labels = said.class_labels;
     if (manifest_.payload == "image") manifest_.decoder = {};
+    require_names_for(all, manifest_);
     identity_ = identity_of(paths);
     std::vector<std::int64_t> keys;
     for (std::int64_t entry = 0; entry < size_; ++entry) keys.push_back(key_of(entry));

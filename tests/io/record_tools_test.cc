@@ -1,6 +1,7 @@
 #include <paceline/record_tools.h>
 
 #include <gmock/gmock.h>
+#include <paceline/convert_sources.h>
 #include <paceline/error.h>
 #include <paceline/image_list.h>
 #include <paceline/record_loader.h>
@@ -107,6 +108,18 @@ TEST(IndexRecords, NamesTheClasses) {
   EXPECT_FALSE(std::filesystem::exists(path));
   index_records({folder / "a.rec"}, path, {}, {"cat", "dog", "cow"});
   EXPECT_THAT(Manifest::load(path).labels, ElementsAre("cat", "dog", "cow"));
+}
+
+TEST(IndexRecords, ComparesTheNamesWithEveryLabel) {
+  TemporaryFolder folder;
+  std::vector<std::string> records;
+  for (int label = 0; label <= 1000; ++label)
+    records.push_back(image_record({static_cast<float>(label < 1000 ? label : 1500)}, 0, plain(1, 1, 1, 0)));
+  write_foreign(folder, "a", records);
+  // X  EXPECT_EQ(statistics(folder / "a.rec").largest_label, 1500);
+  const std::vector<std::string> classes(1000, "one");
+  EXPECT_THAT(error_of<InvalidArgument>([&] { index_records({folder / "a.rec"}, folder / "a.manifest", {}, classes); }),
+              HasSubstr("a label is 1500, but only 1000 classes are named"));
 }
 
 TEST(IndexRecords, TakesIndexesAsTheyAreAndFilesElsewhere) {
@@ -240,6 +253,23 @@ TEST(CopyRecords, KeepsTheNamesOfClasses) {
                 copy_records({set, folder / "other.manifest"}, folder / "x", 1);
               }),
               HasSubstr("other.manifest names other classes"));
+}
+
+TEST(CopyRecords, RefusesLabelsThatHaveNoName) {
+  TemporaryFolder folder;
+  const std::string set = write_data_set(folder, 20, 2);
+  Manifest manifest = Manifest::load(set);
+  manifest.labels = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+  manifest.save(set);
+  write_foreign(folder, "known", {image_record({9}, 0, plain(2, 3, 1, 0))});
+  write_foreign(folder, "unknown", {image_record({3}, 0, plain(2, 3, 1, 0)), image_record({12}, 1, plain(2, 3, 1, 0))});
+  EXPECT_EQ(copy_records({set, folder / "known.rec"}, folder / "more", 1).labels, manifest.labels);
+  const std::vector<std::string> both = {set, folder / "unknown.rec"}, before = folder.files();
+  const auto no_name = HasSubstr("a label is 12, but only 10 classes are named");
+  EXPECT_THAT(error_of<InvalidArgument>([&] { copy_records(both, folder / "x", 1); }), no_name);
+  EXPECT_THAT(error_of<InvalidArgument>([&] { append_records(set, {folder / "unknown.rec"}); }), no_name);
+  EXPECT_THAT(error_of<InvalidArgument>([&] { record_source(both); }), no_name);
+  EXPECT_EQ(folder.files(), before);
 }
 
 // A data set whose records are rows of numbers behind a label.

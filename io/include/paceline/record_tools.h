@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,7 @@ struct RecordStatistics {
   int most_labels = 0;                            // of an image record
   bool class_labels = true;                       // each has one label, a number 0, 1, 2, ...
   std::map<float, std::int64_t> labels;           // records by their first label; the first 1,000 labels that came
+  std::optional<float> largest_label;             // of all first labels; none: there are none
   ImageSize smallest;                             // of images, each dimension by itself
   ImageSize largest;                              // of images, each dimension by itself
 
@@ -78,9 +80,9 @@ Manifest append_records(const std::string& manifest, const std::vector<std::stri
 
 // Copies the records of `sources`, in order, into a data set of so many shards with about as many records each. Records
 // keep their bytes, and their keys where no two are equal; else they are numbered anew. Classes keep their names, which
-// must be the same in every source that names them, and so must the checksum of the columns of a table. Where a
-// manifest names a decoder, every source must be a data set with the same decoder. Throws IoError, Corrupt at damage,
-// InvalidArgument.
+// must be the same in every source that names them, and be enough for every label. The checksum of the columns of a
+// table must be the same too. Where a manifest names a decoder, every source must be a data set with the same decoder.
+// Throws IoError, Corrupt at damage, InvalidArgument.
 Manifest copy_records(const std::vector<std::string>& sources, const std::string& prefix, int shards,
                       const RecordWork& work = {});
 
