@@ -15,8 +15,11 @@ struct DatasetWriter::State {
   std::vector<std::unique_ptr<io::ShardWriter>> shards;
   bool finished = false;
 
+  std::string staged_manifest() const { return str(prefix, ".manifest-writing-", getpid()); }
+
   ~State() {
     if (finished) return;
+    unlink(staged_manifest().c_str());
     for (const auto& shard : shards)
       for (const std::string& path : io::files_of_shard(shard->path())) unlink(path.c_str());
   }
@@ -57,7 +60,7 @@ std::string DatasetWriter::finish(Manifest manifest) {
     manifest.shards.push_back(std::move(shard));
     written.push_back(open->path());
   }
-  const std::string path = io::publish(state_->prefix, manifest, written, state_->prefix + ".manifest");
+  const std::string path = io::publish(state_->prefix, manifest, written, state_->staged_manifest());
   state_->finished = true;
   return path;
 }

@@ -1,6 +1,7 @@
 #include "shard_writer.h"
 
 #include <paceline/crc32c.h>
+#include <paceline/detail/atomic_file.h>
 #include <paceline/detail/remote.h>
 #include <paceline/error.h>
 
@@ -92,6 +93,7 @@ void rename_file(const std::string& from, const std::string& to) {
 
 std::string publish(const std::string& prefix, const Manifest& manifest, const std::vector<std::string>& written,
                     const std::string& staged) {
+  manifest.save(staged);  // fails before anything of the older data set is gone
   const fs::path folder = fs::path(prefix).parent_path();
   std::string path = prefix + ".manifest";
   std::set<std::string> names;
@@ -110,8 +112,8 @@ std::string publish(const std::string& prefix, const Manifest& manifest, const s
       if (fs::exists(from[file]) || !fs::exists(to[file])) rename_file(from[file], to[file]);
     }
   }
-  manifest.save(staged);
   rename_file(staged, path);
+  detail::sync_folder_of(path);
   return path;
 }
 

@@ -44,9 +44,9 @@ void check_data_set(const std::string& prefix, int shards);
 void create_folder_of(const std::string& path);
 
 // Makes finished shards a data set: the files at written[i] get the name of manifest.shards[i] beside `prefix`. The
-// manifest is written last, to `staged`, and then gets its name. Files that have their names already are left alone, so
-// that what was killed here can be done again. An older data set of the name goes. Returns the path of the manifest.
-// Throws IoError.
+// manifest is written first, to `staged`, and gets its name last. Files that have their names already are left alone,
+// so that what was killed here can be done again. An older data set of the name goes, unless the manifest cannot be
+// written. Returns the path of the manifest. Throws as Manifest::save().
 std::string publish(const std::string& prefix, const Manifest& manifest, const std::vector<std::string>& written,
                     const std::string& staged);
 

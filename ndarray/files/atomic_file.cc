@@ -25,11 +25,6 @@ constexpr int kTries = 10;         // so many new temporary files may lose their
 constexpr unsigned kCleaned = 16;  // at least so many numbers are looked at for files that were left
 constexpr mode_t kOwn = 0600;      // remove_left() opens a file for both, as locks of NFS need it
 
-std::string folder_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
-}
-
 // What the temporary files of a path begin with, whose locks this host knows. Hosts may have equal names, so the name
 // of the boot counts too, where the system has one. Containers of a host differ by their own names.
 std::string temporary_names(const std::string& path) {
@@ -55,6 +50,13 @@ bool remove_left(const std::string& temporary) {
 }
 
 }  // namespace
+
+void sync_folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string name = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const Descriptor folder(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.number() >= 0) ::fsync(folder.number());
+}
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   buffer_.reserve(kBuffer);
@@ -148,12 +150,7 @@ void AtomicFile::commit() {
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename");
   temporary_.clear();
   ::close(std::exchange(file_, -1));
-  // Some file systems cannot sync a folder; the file itself is safe either way.
-  const int folder = ::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder >= 0) {
-    ::fsync(folder);
-    ::close(folder);
-  }
+  sync_folder_of(path_);
 }
 
 void AtomicFile::write_text(const std::string& path, std::string_view text) {

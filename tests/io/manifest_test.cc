@@ -200,6 +200,22 @@ TEST(DatasetWriter, ReplacesAnOlderDataSet) {
   EXPECT_THAT(verify(path).problems, IsEmpty());
 }
 
+TEST(DatasetWriter, KeepsAnOlderDataSetWhereItsManifestCannotBeWritten) {
+  TemporaryFolder folder;
+  const std::string path = write_data_set(folder, 25, 2);
+  const std::vector<std::string> before = folder.files();
+  for (const int shards : {1, 2}) {
+    DatasetWriter writer(folder / "set", shards);
+    for (int shard = 0; shard < shards; ++shard) writer.write(shard, 0, "record");
+    Manifest manifest;
+    manifest.labels = {"\xff"};
+    EXPECT_THAT(error_of<InvalidArgument>([&] { writer.finish(manifest); }), HasSubstr("is not UTF-8"));
+  }
+  EXPECT_EQ(folder.files(), before);
+  EXPECT_EQ(Manifest::load(path).records(), 25);
+  EXPECT_THAT(verify(path).problems, IsEmpty());
+}
+
 TEST(Verify, NamesEveryDamagedRecord) {
   TemporaryFolder folder;
   const std::string path = write_data_set(folder, 20, 2);

@@ -48,4 +48,7 @@ class AtomicFile {
   mode_t mode_ = 0;  // of the file at last; until then its owner may also read and write it
 };
 
+// Makes the names in the folder of `path` durable, where the file system can. Files are whole either way.
+void sync_folder_of(const std::string& path);
+
 }  // namespace paceline::detail
