@@ -50,17 +50,21 @@ void Lines::each(const std::function<void(std::int64_t row, std::string_view byt
 }
 
 std::vector<std::string> first_rows(const std::string& path, const RowFormat& format, std::size_t count) {
-  constexpr std::uint64_t kMost = 1 << 20;
+  constexpr std::uint64_t kAtFirst = 1 << 20;  // bytes
   const TextFile file(path, TextFile::Memory::kUnpacked);
-  const std::uint64_t begin = begin_of_text(file);
+  const std::uint64_t begin = begin_of_text(file), bytes = file.size() - begin;
   std::string buffer;
-  std::vector<std::string> rows;
-  format.each_row(file.read(begin, static_cast<std::size_t>(std::min(kMost, file.size() - begin)), buffer),
-                  [&](std::size_t, std::string_view row) {
-                    rows.emplace_back(row);
-                    return rows.size() < count;
-                  });
-  return rows;
+  for (std::uint64_t most = kAtFirst;; most = std::min(most * 8, format.longest)) {
+    const std::string_view text = file.read(begin, static_cast<std::size_t>(std::min(most, bytes)), buffer);
+    std::vector<std::string> rows;
+    bool whole = false;  // is the end of the last row there?
+    format.each_row(text, [&](std::size_t place, std::string_view row) {
+      rows.emplace_back(row);
+      whole = text.find('\n', place + row.size()) != std::string_view::npos;
+      return rows.size() < count;
+    });
+    if ((whole && rows.size() == count) || most >= bytes || most >= format.longest) return rows;
+  }
 }
 
 }  // namespace paceline::io

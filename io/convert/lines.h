@@ -35,7 +35,7 @@ class Lines {
   std::vector<std::int64_t> starts_{0};  // the first row of each file, and the number of rows
 };
 
-// The first rows of a file, at most `count`. Looks at 2^20 bytes.
+// The first rows of a file, at most `count`. Reads 2^20 bytes, and up to format.longest where rows are longer.
 std::vector<std::string> first_rows(const std::string& path, const RowFormat& format, std::size_t count);
 
 }  // namespace paceline::io

@@ -193,6 +193,21 @@ TEST(CsvSource, AColumnWithoutANameIsNoLabel) {
       HasSubstr("a column has no name"));
 }
 
+TEST(CsvSource, AHeaderMayBeLong) {
+  TemporaryFolder folder;
+  constexpr int kColumns = 1200;  // of 1 KiB each
+  std::string header, row;
+  for (int i = 0; i < kColumns; ++i) {
+    header += str(i > 0 ? "," : "", std::string(1024, 'x'), i);
+    row += str(i > 0 ? "," : "", i);
+  }
+  write_all(folder / "a.csv", header + "\r\n" + row + "\n" + row + "\n");
+  EXPECT_EQ(convert_one(folder, csv_source({folder / "a.csv"}, {})).records(), 2);
+  const Loaded loaded = load_all(folder / "set.manifest");
+  ASSERT_EQ(loaded.data.size(), 2u * kColumns);
+  EXPECT_EQ(loaded.data.back(), kColumns - 1);
+}
+
 TEST(CsvSource, PartsWithoutRowsAreLeftOut) {
   TemporaryFolder folder;
   write_all(folder / "a.csv", "");
