@@ -17,6 +17,7 @@
 #include "convert/plan.h"
 #include "convert/source.h"
 #include "convert/work_folder.h"
+#include "frame.h"
 #include "permutation.h"
 #include "shard_writer.h"
 
@@ -78,6 +79,8 @@ OrderedWork<Encoded>::Body encode_blocks(const RecordSource& source, const std::
       Tally of_entry;
       try {
         encoder->encode(entry, record, of_entry);
+        if (record.size() > kLengthMask)
+          throw Corrupt(str("its record has ", record.size(), " bytes, expected at most ", kLengthMask));
       } catch (const std::exception& error) {
         encoded.bad.emplace_back(source.place(entry), error.what());
         continue;

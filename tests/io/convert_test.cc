@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "convert/source.h"
 #include "convert_fixtures.h"
 
 namespace paceline::test {
@@ -145,6 +146,43 @@ TEST(Convert, ListsBadEntries) {
                                                   folder / "rows.csv" + ":62\tit has 2 columns, expected 3\n");
   EXPECT_THAT(error_of<Corrupt>([&] { convert(folder / "set", *source, {.skip_bad = true, .bad_limit = 1}); }),
               HasSubstr("more than 1 rows are bad, the last of them "));
+}
+
+// Three entries, the second of which is too long for a record.
+class OneTooLong final : public RecordSource {
+ public:
+  std::int64_t size() const override { return 3; }
+  const char* unit() const override { return "entries"; }
+  std::string place(std::int64_t entry) const override { return str("entry ", entry); }
+  std::vector<std::uint64_t> keys() const override { return {0, 1, 2}; }
+  std::unique_ptr<io::EntryEncoder> encoder(const std::function<void()>&) const override {
+    return std::make_unique<Encoder>();
+  }
+  Manifest description() const override {
+    Manifest manifest;
+    manifest.payload = "bytes";
+    return manifest;
+  }
+  std::string identity() const override { return "one too long"; }
+
+ private:
+  class Encoder final : public io::EntryEncoder {
+   public:
+    void encode(std::int64_t entry, std::string& record, io::Tally&) override {
+      record.assign(entry == 1 ? std::size_t{1} << 29 : 10, 'x');
+    }
+  };
+};
+
+TEST(Convert, AnEntryThatIsTooLongIsBad) {
+  TemporaryFolder folder;
+  const std::string problem = "its record has 536870912 bytes, expected at most 536870911";
+  EXPECT_THAT(error_of<Corrupt>([&] { convert(folder / "set", OneTooLong()); }), HasSubstr("1 of 3 entries is bad"));
+  EXPECT_EQ(read_all(folder / "set.bad.txt"), "entry 1\t" + problem + "\n");
+  const ConvertReport report = convert(folder / "set", OneTooLong(), {.skip_bad = true});
+  EXPECT_EQ(report.bad, 1);
+  EXPECT_EQ(report.sets[0].records, 2);
+  EXPECT_THAT(verify(folder / "set.manifest").problems, IsEmpty());
 }
 
 TEST(Convert, SaysWhatIsWrong) {
