@@ -4,6 +4,7 @@
 
 #include <gflags/gflags.h>
 #include <paceline/cores.h>
+#include <paceline/detail/descriptor.h>
 #include <paceline/error.h>
 #include <paceline/exit_code.h>
 #include <paceline/log.h>
@@ -138,10 +139,11 @@ inline void parse_flags(const char* usage, const FlagSources& sources, int* argc
 }
 
 // What main() returns: what `body` does, exit_code_of() what it throws, and at least 1 where what was printed is lost.
-// Log lines go to the standard error from here on.
+// Log lines go to the standard error from here on, and the limit of open files is the hard one.
 template <class Body>
 int run_main(const char* program, const Body& body) {
   start_logging(program);
+  detail::raise_descriptor_limit();  // a data set may have thousands of shards, and all are open while it is written
   try {
     const int code = body();
     return output_written(program) ? code : std::max(code, kExitFailure);

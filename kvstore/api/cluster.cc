@@ -1,8 +1,8 @@
 #include <malloc.h>
 #include <paceline/cluster.h>
+#include <paceline/detail/descriptor.h>
 #include <paceline/error.h>
 #include <paceline/log.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <charconv>
@@ -125,15 +125,6 @@ std::string secret_of_job() {
   return inherited_secret(whole_number("PACELINE_KEY_FD", descriptor, 3, 1 << 20));
 }
 
-// Every connection takes a descriptor. A process has several connections to each peer. Processes outside the job may
-// also hold connections open for a while.
-void raise_descriptor_limit() {
-  rlimit limit = {};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 }  // namespace
 
 ClusterConfig ClusterConfig::from_environment() {
@@ -179,7 +170,8 @@ ClusterConfig ClusterConfig::from_environment() {
   in_variable("PACELINE_TRANSPORT", [&] { in_process = TransportSetting::parse(config.transport).in_process(); });
   if (!in_process) {
     config.secret = secret_of_job();
-    raise_descriptor_limit();
+    // Each connection takes a descriptor. A process has several connections to each peer, and others may hold some too.
+    detail::raise_descriptor_limit();
   }
   return config;
 }

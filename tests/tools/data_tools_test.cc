@@ -7,6 +7,7 @@
 #include <paceline/record_loader.h>
 #include <paceline/record_tools.h>
 #include <support/paths.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <zlib.h>
@@ -488,6 +489,21 @@ TEST(Rec, MakesDataSetsOfRecordFiles) {
   expect("stats " + second, 1, "`rec repair PREFIX " + second + "` copies the records that can be read");
   expect("repair " + folder / "saved " + second, 0, str("lost: ", second, ": record 4 at offset ", offset));
   expect("verify " + folder / "saved.manifest", 0, "14 records in 1 files, 0 problems");
+}
+
+TEST(Rec, OpensAsManyFilesAsTheSystemAllows) {
+  TemporaryFolder folder;
+  const std::string set = write_data_set(folder, 200, 1);
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 100;
+  ASSERT_LT(few.rlim_cur, few.rlim_max);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  const Result split = run("rec split --shards 200 " + folder / "many " + set);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(split.code, 0) << split.output;
+  EXPECT_THAT(Manifest::load(folder / "many.manifest").shards, SizeIs(200));
 }
 
 TEST(Rec, PacksLinesOfText) {

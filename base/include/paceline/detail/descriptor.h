@@ -1,6 +1,7 @@
 #pragma once
-// A file descriptor that is closed on every way out.
+// File descriptors: one that is closed on every way out, and how many a process may have.
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <utility>
@@ -27,5 +28,13 @@ class Descriptor {
  private:
   int number_;
 };
+
+// Lets the process open as many files and connections as the system allows, instead of 1,024 as a rule.
+inline void raise_descriptor_limit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 }  // namespace paceline::detail
