@@ -6,6 +6,8 @@
 #include <support/cluster_in_process.h>
 
 #include <chrono>
+#include <functional>
+#include <string>
 #include <thread>
 
 #include "dense_partition.h"
@@ -16,6 +18,20 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
+
+// One worker alone in a job of each kind of mode that holds tables.
+void in_each_job_with_tables(const std::function<void(KVStore&, Engine&)>& work) {
+  for (const std::string mode : {"local", "dist_async"}) {
+    SCOPED_TRACE(mode);
+    Engine& engine = default_engine();  // a state outlives its job
+    if (mode == "local") {
+      work(*KVStore::create(mode), engine);
+    } else {
+      ClusterInProcess cluster({.mode = mode, .workers = 1, .engine = &engine});
+      cluster.run([&](int, KVStore& store) { work(store, engine); });
+    }
+  }
+}
 
 // Throws where a gradient is 13.
 class Unlucky final : public Staleness {
@@ -101,6 +117,23 @@ TEST(FailedUpdate, APushOfAnEarlierIncarnationLeavesTheLaterOnesWindowAlone) {
 }
 
 // Though the next round is applied, and nobody has asked for the weights between the two.
+TEST(FailedUpdate, OfRowsIsForgottenByALoad) {
+  in_each_job_with_tables([](KVStore& store, Engine& engine) {
+    const TableSpec table = table_of(10, 2);
+    store.set_optimizer(optim::SGD{.lr = 1});
+    store.init_table(table);
+    store.push_rows({{"table", ids_of({1}, engine), rows_of({1, 2}, 2, engine)}});
+    const std::vector<float> saved = pull(store, table, {1}, engine);
+    const StoreState state = store.save();
+    store.push_rows({{"table", ids_of({99}, engine), rows_of({1, 2}, 2, engine)}});
+    EXPECT_THAT(error_of_call([&] { pull(store, table, {1}, engine); }), HasSubstr("names row 99"));
+    store.load(state);
+    std::vector<float> loaded;
+    EXPECT_NO_THROW(loaded = pull(store, table, {1}, engine));
+    EXPECT_EQ(loaded, saved);
+  });
+}
+
 TEST(FailedRound, IsHeardByAllWhoContributed) {
   for (const bool rows : {false, true}) {
     SCOPED_TRACE(rows);

@@ -148,8 +148,11 @@ void LocalTables::load(const StoreState& state) {
   std::vector<std::pair<LocalTable*, LoadedTable>> all;  // read before any table changes
   for (const auto& [name, table] : tables_)
     all.emplace_back(table.get(), LoadedTable::read(table->rows.spec(), state, *rules_));
-  for (const auto& [table, loaded] : all)
+  for (const auto& [table, loaded] : all) {
     table->rows.load(loaded.ids(), loaded.versions(), loaded.arrays(), loaded.examples, true);
+    engine_.push({"store.load"}, {}, std::array{table->variable},
+                 [](TaskContext&) {});  // an earlier push may have failed
+  }
 }
 
 }  // namespace paceline

@@ -47,7 +47,7 @@ struct RemoteTable {
   const PartitionGroup group;
   const TableLayout layout;
   const std::size_t row_bytes;
-  const Variable order;               // written by every task about this table, so that these run in order
+  Variable order;                     // written by every task about this table, so that these run in order
   std::vector<std::uint64_t> pushes;  // sequence number of the last push, by partition; for tasks that write `order`
   RowVersions versions;
   std::optional<std::uint64_t> last_step;  // the last step that pushed rows

@@ -213,9 +213,12 @@ void ServersBackend::send_first_rows(const RemoteTable& table, const FirstRows& 
   }
 }
 
-void ServersBackend::forget_row_versions() {
+void ServersBackend::renew_tables() {
   Lock lock(mutex_);
-  for (const auto& [name, table] : tables_) table->versions.clear();
+  for (const auto& [name, table] : tables_) {
+    table->order = engine_.new_variable();  // no call is in flight, and an earlier push may have failed
+    table->versions.clear();
+  }
 }
 
 }  // namespace paceline

@@ -196,7 +196,8 @@ class ServersBackend final : public Backend {
   std::vector<LoadingTable> read_tables(const StoreState& state);
   void send_tables(std::vector<LoadingTable> tables);
   void send_first_rows(const RemoteTable& table, const FirstRows& values);
-  void forget_row_versions();
+  // After a load: forgets failed pushes, and which versions of rows this worker has pulled.
+  void renew_tables();
   std::vector<const RemoteTable*> tables();
 
   // Sends all requests at once, and waits for all answers. Throws the first failure.

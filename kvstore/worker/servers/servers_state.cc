@@ -279,7 +279,7 @@ void ServersBackend::take_share(NamedArrays mine) {
 }
 
 void ServersBackend::pull_loaded() {
-  forget_row_versions();
+  renew_tables();
   std::vector<PullItem> pulls;
   {
     Lock lock(mutex_);
