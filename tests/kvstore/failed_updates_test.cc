@@ -134,6 +134,31 @@ TEST(FailedUpdate, OfRowsIsForgottenByALoad) {
   });
 }
 
+TEST(FailedPull, OfRowsLeavesLaterPullsAlone) {
+  in_each_job_with_tables([](KVStore& store, Engine& engine) {
+    const TableSpec table = table_of(1000, 2);
+    store.init_table(table);
+    const std::vector<float> before = pull(store, table, {1}, engine);
+    EXPECT_THAT(error_of_call([&] { pull(store, table, {1000}, engine); }), HasSubstr("names row 1000"));
+    std::vector<float> after;
+    EXPECT_NO_THROW(after = pull(store, table, {1}, engine));
+    EXPECT_EQ(after, before);
+  });
+}
+
+TEST(FailedPull, OfRowsIntoAPartOfAnArrayFailsTheArray) {
+  in_each_job_with_tables([](KVStore& store, Engine& engine) {
+    const TableSpec table = table_of(10, 2);
+    store.init_table(table);
+    const NDArray out = NDArray::zeros(Shape{2, 2}, DType::kFloat32, {}, engine);
+    store.pull_rows({{"table", ids_of({10}, engine), out.narrow(0, 0, 1)}});
+    store.pull_rows({{"table", ids_of({9}, engine), out.narrow(0, 1, 2)}});
+    EXPECT_THAT(error_of_call([&] { out.wait(); }), HasSubstr("names row 10"));
+    store.pull_rows({{"table", ids_of({8, 9}, engine), out}});
+    EXPECT_NO_THROW(out.wait());
+  });
+}
+
 TEST(FailedRound, IsHeardByAllWhoContributed) {
   for (const bool rows : {false, true}) {
     SCOPED_TRACE(rows);

@@ -43,7 +43,7 @@ class WithoutServers : public testing::Test {
 
 TEST_F(WithoutServers, ACallOfRowsEnds) {
   const TableSpec spec = test::table_of(10, 2);
-  RemoteTable table(spec, 1, engine_->new_variable());
+  RemoteTable table(spec, 1, *engine_);
   RowTransfer::Item item{&table, test::ids_of({1, 4}, *engine_), test::rows_of({1, 2, 3, 4}, 2, *engine_), {}, {}};
   const auto call = std::make_shared<RowTransfer>(route_, std::vector{item}, nullptr, 1, 1, 0, false);
   call->start(Completion(&ended_, nullptr));

@@ -99,8 +99,10 @@ void LocalTables::pull(const RowPull& rows, int priority) {
   const NDArray ids = rows.ids.to(Device{}).contiguous();
   const bool direct = rows.out.is_contiguous() && rows.out.device() == Device{};
   const NDArray out = direct ? rows.out : NDArray(rows.out.shape(), rows.out.dtype(), {}, engine_);
-  engine_.push({"store.read_rows", {}, Lane::kCompute, priority}, std::array{ids.variable(), table.variable},
-               std::array{out.variable()}, [&table, ids, out](TaskContext&) {
+  std::vector<Variable> reads{ids.variable(), table.variable};
+  if (is_part(out)) reads.push_back(out.variable());
+  engine_.push({"store.read_rows", {}, Lane::kCompute, priority}, reads, std::array{out.variable()},
+               [&table, ids, out](TaskContext&) {
                  const TableSpec& spec = table.rows.spec();
                  RowOrder order(span_of(ids), spec, table.layout, "the pull from");
                  const DifferentIds each(order);

@@ -2,6 +2,7 @@
 
 #include <paceline/detail/array_builder.h>
 #include <paceline/detail/host_memory.h>
+#include <paceline/detail/layout.h>
 #include <paceline/error.h>
 #include <paceline/updater.h>
 
@@ -37,6 +38,8 @@ void check_rows(const TableSpec& table, const NDArray& ids, const NDArray& value
           "' has values ", values.describe(), ", expected ", name_of(table.dtype), " ", Shape{ids.size(), table.width},
           " for ", ids.size(), " ids");
 }
+
+bool is_part(const NDArray& out) { return detail::whole_block(out).shape.size() != out.size(); }
 
 // Rows of one partition that fit into one message, as ranges of the partition's ordered rows.
 struct RowTransfer::Piece {
@@ -105,7 +108,9 @@ std::vector<Variable> RowTransfer::reads() const {
       variables.push_back(item.pushed_ids.variable());
       variables.push_back(item.gradients.variable());
     }
-    if (!item.out.is_none()) variables.push_back(item.pulled_ids.variable());
+    if (item.out.is_none()) continue;
+    variables.push_back(item.pulled_ids.variable());
+    if (is_part(item.out)) variables.push_back(item.out.variable());
   }
   return variables;
 }
@@ -113,7 +118,7 @@ std::vector<Variable> RowTransfer::reads() const {
 std::vector<Variable> RowTransfer::writes() const {
   std::vector<Variable> variables;
   for (const Item& item : items_) {
-    variables.push_back(item.table->order);
+    variables.push_back(item.gradients.is_none() ? item.table->pull_order : item.table->order);
     if (!item.out.is_none()) variables.push_back(item.out.variable());
   }
   return variables;
@@ -347,7 +352,7 @@ void ServersBackend::init_tables(const std::vector<TableSpec>& tables) {
     Lock lock(mutex_);
     for (const TableSpec& table : tables) {
       const int partitions = route_.placement->partitions(hash_key(table.name));
-      tables_.try_emplace(table.name, std::make_unique<RemoteTable>(table, partitions, engine_.new_variable()));
+      tables_.try_emplace(table.name, std::make_unique<RemoteTable>(table, partitions, engine_));
     }
   }
   if (std::exchange(joining_, false)) resume();

@@ -34,12 +34,13 @@ class RowVersions {
 };
 
 struct RemoteTable {
-  RemoteTable(const TableSpec& table, int partitions, Variable variable)
+  RemoteTable(const TableSpec& table, int partitions, Engine& engine)
       : spec(table),
         group(hash_key(table.name)),
         layout(table, partitions),
         row_bytes(paceline::row_bytes(table)),
-        order(std::move(variable)),
+        order(engine.new_variable()),
+        pull_order(engine.new_variable()),
         pushes(static_cast<std::size_t>(layout.partitions())),
         versions(layout.block_bits()) {}
 
@@ -47,7 +48,11 @@ struct RemoteTable {
   const PartitionGroup group;
   const TableLayout layout;
   const std::size_t row_bytes;
-  Variable order;                     // written by every task about this table, so that these run in order
+  // Every push of this table writes `order`, so that pushes run in order. Pulls read it: they run between the pushes,
+  // and fail after a failed push. Pulls write `pull_order`, so that they run in order, too. Nothing reads it, so a
+  // failed pull fails no other call.
+  Variable order;
+  const Variable pull_order;
   std::vector<std::uint64_t> pushes;  // sequence number of the last push, by partition; for tasks that write `order`
   RowVersions versions;
   std::optional<std::uint64_t> last_step;  // the last step that pushed rows
@@ -100,6 +105,10 @@ class RowTransfer final : public StoreCall, public std::enable_shared_from_this<
   const std::uint64_t call_;
   const bool everywhere_;
 };
+
+// Is `out` a part of a larger array? A task that writes the part must also read the array: the failure of another part
+// then stays known.
+bool is_part(const NDArray& out);
 
 // Throws InvalidArgument unless ids and values fit a push to or a pull from `table`. `use`: for instance "the push to".
 void check_rows(const TableSpec& table, const NDArray& ids, const NDArray& values, const char* use);
