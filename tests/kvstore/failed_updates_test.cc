@@ -2,11 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <kvstore/failed_array.h>
 #include <kvstore/row_support.h>
 #include <support/cluster_in_process.h>
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
 
@@ -157,6 +159,27 @@ TEST(FailedPull, OfRowsIntoAPartOfAnArrayFailsTheArray) {
     store.pull_rows({{"table", ids_of({8, 9}, engine), out}});
     EXPECT_NO_THROW(out.wait());
   });
+}
+
+// Local weights that are updated in place, beside others.
+TEST(FailedUpdate, IsNotCounted) {
+  const auto store = KVStore::create("local");
+  const auto array_of = [](float value) { return NDArray::full(Shape{3}, value); };
+  const NDArray shared = array_of(1), copied = array_of(1);
+  store->init({{.key = "copied", .value = copied}, {.key = "shared", .value = shared, .shared = true}});
+  store->set_optimizer(optim::Adam{.lr = 0.1});
+  const NDArray failed = array_of(1);
+  fail(failed);
+  for (const NDArray& gradient : {array_of(1), failed, array_of(-0.5)})
+    store->push_pull({{"copied", gradient}, {"shared", gradient}}, {}, 5);
+  store->push_pull({}, {{"copied", copied}, {"shared", shared}});
+  EXPECT_EQ(shared.to_vector<float>(), copied.to_vector<float>());
+  EXPECT_EQ(store->report().pushes, 4);
+  std::map<std::string, std::string> counters[2];
+  for (const auto& [name, value] : store->save().counters)
+    counters[name.ends_with(":shared") ? 1 : 0][name.substr(0, name.find(':'))] = value;
+  EXPECT_EQ(counters[1], counters[0]);
+  EXPECT_EQ(counters[1].at("version"), "2");
 }
 
 TEST(FailedRound, IsHeardByAllWhoContributed) {

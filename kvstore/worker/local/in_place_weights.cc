@@ -30,26 +30,38 @@ struct InPlaceWeights::Rules {
 namespace {
 
 struct UpdateCall {
-  std::shared_ptr<const Optimizer> optimizer;
-  Preparation preparation;
-  std::vector<UpdateStep> steps;  // one for each key
-  std::size_t states = 0;         // number of states of each key
+  std::shared_ptr<const InPlaceWeights::Rules> rules;
+  std::vector<InPlaceKey*> keys;
+  std::int64_t examples = 0;  // of each gradient
+
+  std::size_t states() const { return rules->names.size(); }  // of each key
 };
 
-// `in`: the keys' gradients; on accelerators the arrays of `out` follow. `out`: each key's weight and states.
-// `pointers` receives the pointers to the states, and must outlive the result.
+UpdateStep count_update(const UpdateCall& call, InPlaceKey& key) {
+  SliceCounters& counters = key.counters;
+  const UpdateStep step{call.rules->rate.at(counters.examples) * key.factors.learning_rate,
+                        ++counters.optimizer_updates, key.factors.weight_decay};
+  ++counters.version;
+  ++counters.policy_updates;
+  counters.examples += call.examples;
+  ++key.updates;
+  return step;
+}
+
+// Counts the updates. `in`: the keys' gradients; on accelerators the arrays of `out` follow. `out`: each key's weight
+// and states. `pointers` receives the pointers to the states, and must outlive the result.
 std::vector<DeviceUpdate> updates_of(const UpdateCall& call, std::span<const Tensor> in, std::span<const Tensor> out,
                                      std::vector<float*>& pointers) {
-  const std::size_t arrays = 1 + call.states;
+  const std::size_t arrays = 1 + call.states();
   std::vector<DeviceUpdate> updates;
   pointers.reserve(out.size());
-  for (std::size_t i = 0; i < call.steps.size(); ++i) {
+  for (std::size_t i = 0; i < call.keys.size(); ++i) {
     const std::span<const Tensor> changed = out.subspan(i * arrays, arrays);
     float** const states = pointers.data() + pointers.size();
     for (const Tensor& state : changed.subspan(1)) pointers.push_back(state.as<float>());
     updates.push_back(
         {{.count = changed[0].size(), .gradient = in[i].as<float>(), .weight = changed[0].as<float>(), .state = states},
-         call.steps[i]});
+         count_update(call, *call.keys[i])});
   }
   return updates;
 }
@@ -58,11 +70,12 @@ std::vector<DeviceUpdate> updates_of(const UpdateCall& call, std::span<const Ten
 void update_tiles(const UpdateCall& call, const DeviceUpdate& update, std::int64_t first, std::int64_t last) {
   constexpr std::int64_t kTile = Tile<float>::kElements;
   const Tile<float>& whole = update.arrays;
-  Preparation preparation = call.preparation;
+  const Optimizer& optimizer = *call.rules->optimizer;
+  Preparation preparation = call.rules->preparation;
   preparation.weight_decay *= update.step.decay_factor;
-  const bool one_pass = call.optimizer->in_one_pass() && !preparation.changes();
+  const bool one_pass = optimizer.in_one_pass() && !preparation.changes();
   alignas(64) std::array<float, static_cast<std::size_t>(kTile)> scratch;
-  std::vector<float*> state(whole.state, whole.state + call.states);
+  std::vector<float*> state(whole.state, whole.state + call.states());
   for (float*& array : state) array += first * kTile;
   const std::int64_t end = std::min(whole.count, last * kTile);
   for (std::int64_t begin = first * kTile; begin < end; begin += kTile) {
@@ -75,7 +88,7 @@ void update_tiles(const UpdateCall& call, const DeviceUpdate& update, std::int64
       tile.gradient = scratch.data();
       preparation.apply(tile.gradient, tile.weight, tile.count);
     }
-    call.optimizer->update(tile, update.step);
+    optimizer.update(tile, update.step);
     for (float*& array : state) array += tile.count;
   }
 }
@@ -96,8 +109,8 @@ void update_on_cuda(const KernelContext& context, std::span<const Tensor> in, st
                     const void* attributes) {
   const auto& call = *static_cast<const UpdateCall*>(attributes);
   std::vector<float*> pointers;
-  call.optimizer->update_cuda(updates_of(call, in, out, pointers), call.preparation, context.device,
-                              context.native_stream);
+  call.rules->optimizer->update_cuda(updates_of(call, in, out, pointers), call.rules->preparation, context.device,
+                                     context.native_stream);
 }
 
 constexpr Kernel kUpdate{"store.update", update_on_host, update_on_cuda};
@@ -162,14 +175,14 @@ void InPlaceWeights::set_learning_rate(double rate) {
 void InPlaceWeights::push(std::span<const Push> pushes, std::int64_t examples, int priority) {
   struct Call {
     std::vector<NDArray> inputs, outputs;
-    std::vector<UpdateStep> steps;
+    std::vector<InPlaceKey*> keys;
   };
   // On the CPU each key has a task of its own, which names only the gradient as read. If the gradient has failed, the
   // weights stay as they are, and the next push goes on.
   std::map<std::pair<Device, const InPlaceKey*>, Call> calls;
   for (const auto& [key, gradient] : pushes) {
-    ++key->counters.version;
     if (key->average) {
+      ++key->counters.version;
       key->weight.copy_from(gradient.view(key->weight.shape()), priority);
       continue;
     }
@@ -178,16 +191,11 @@ void InPlaceWeights::push(std::span<const Push> pushes, std::int64_t examples, i
     call.inputs.push_back(gradient);
     call.outputs.push_back(key->weight);
     call.outputs.insert(call.outputs.end(), key->state.begin(), key->state.end());
-    call.steps.push_back({rules_->rate.at(key->counters.examples) * key->factors.learning_rate,
-                          ++key->counters.optimizer_updates, key->factors.weight_decay});
-    ++key->counters.policy_updates;
-    key->counters.examples += examples;
-    ++updates_;
+    call.keys.push_back(key);
   }
   for (auto& [place, call] : calls) {
     if (!place.first.is_cpu()) call.inputs.insert(call.inputs.end(), call.outputs.begin(), call.outputs.end());
-    auto attributes = std::make_shared<UpdateCall>(
-        UpdateCall{rules_->optimizer, rules_->preparation, std::move(call.steps), rules_->names.size()});
+    auto attributes = std::make_shared<UpdateCall>(UpdateCall{rules_, std::move(call.keys), examples});
     launch(kUpdate, call.inputs, call.outputs, std::move(attributes), {.priority = priority});
   }
 }

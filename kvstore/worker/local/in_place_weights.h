@@ -15,20 +15,23 @@
 
 namespace paceline {
 
-// One key. Every task that uses the key names the variable of `weight`, so the engine orders these tasks. The counters
-// are those after the last push, even if that push has not run yet.
+// One key. Every task that uses the key names the variable of `weight`, so the engine orders these tasks. The tasks
+// that update the weights also count, so an update that fails does not count. Read the counts only when no task runs.
 struct InPlaceKey {
   std::string name;
   bool average = false;
   NDArray weight;
   std::vector<NDArray> state;  // in the order of the optimizer's state_names()
   SliceCounters counters;
+  std::int64_t updates = 0;  // by this store; load() leaves it alone
   KeyFactors factors;
 };
 
 // Not thread-safe.
 class InPlaceWeights {
  public:
+  struct Rules;
+
   InPlaceWeights();
   ~InPlaceWeights();
 
@@ -48,19 +51,15 @@ class InPlaceWeights {
   // Tasks: one for the gradients of each accelerator, and one for each key on the CPU. Each key of running statistics
   // (`average`) has a task of its own.
   void push(std::span<const Push> pushes, std::int64_t examples, int priority);
-  std::int64_t updates() const { return updates_; }
 
   SavedKey save(const InPlaceKey& key) const;
   // `saved` fits the key and the optimizer.
   void load(InPlaceKey& key, const SavedKey& saved) const;
 
  private:
-  struct Rules;
-
   std::vector<NDArray> zeros_for(const NDArray& weight) const;
 
   std::shared_ptr<const Rules> rules_;
-  std::int64_t updates_ = 0;
 };
 
 }  // namespace paceline

@@ -246,7 +246,10 @@ class InThisProcess final : public LocalBackend {
     drain();
     StoreReport report;
     report.delays = updater_->delays();
-    if (const std::int64_t updates = in_place_.updates()) {
+    std::int64_t updates = 0;
+    for (const auto& [name, key] : keys_)
+      if (key.there) updates += key.there->updates;
+    if (updates > 0) {
       if (report.delays.empty()) report.delays.emplace_back();
       report.delays.front().add(0, updates);
     }
