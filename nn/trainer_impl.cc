@@ -26,6 +26,10 @@ TrainerOptions checked(const TrainerOptions& options) {
   return options;
 }
 
+bool is_finite(const NDArray& array) { return array.size() == 0 || std::isfinite(global_norm({array}).item<double>()); }
+
+const char* kind_of(const Parameter& parameter) { return parameter.statistic ? "the statistic" : "the weight"; }
+
 }  // namespace
 
 Trainer::Impl::Impl(Module trained, const Spec& spec, std::shared_ptr<KVStore> kv, const TrainerOptions& given)
@@ -183,28 +187,32 @@ void Trainer::Impl::found_nan(std::int64_t step, double loss) {
   // Where an exception ends the loop, it says so already.
   if (told_of_nan && (options.on_nan != OnNan::kStop || std::uncaught_exceptions() > 0)) return;
   told_of_nan = true;
-  std::string where = "; all gradients and weights are finite now";
-  for (const auto& parameter : gradients->trained()) {
-    const char* what = nullptr;
-    if (!std::isfinite(global_norm({parameter->value}).item<double>()))
-      what = "the weight";
-    else if (!std::isfinite(global_norm({parameter->gradient}).item<double>()))
-      what = "the gradient of";
-    if (!what) continue;
-    where = str("; the first that is not finite is ", what, " '", names.at(parameter.get()), "'");
-    break;
+  std::string first;
+  const auto examine = [&](const char* what, const Parameter& parameter, const NDArray& array) {
+    if (first.empty() && !is_finite(array)) first = str(what, " '", names.at(&parameter), "'");
+  };
+  for (const auto& parameter : net.parameters()) {
+    // The network has the rows of a table only after a pull.
+    if (parameter->frozen || parameter->is_row_sparse()) continue;
+    examine(kind_of(*parameter), *parameter, parameter->value);
+    if (!parameter->statistic) examine("the gradient of", *parameter, parameter->gradient);
   }
+  for (std::size_t i = 0; i < gradients->of_tables().size(); ++i)
+    examine("the gradient of", *tables[i], gradients->of_tables()[i].values);
+  const std::string where = first.empty() ? str("all gradients, trained weights and statistics",
+                                                tables.empty() ? "" : " outside of tables", " are finite now")
+                                          : "the first that is not finite is " + first;
   const std::string text =
-      str("the loss of step ", step, " is ", loss, where,
+      str("the loss of step ", step, " is ", loss, "; ", where,
           "; lower the learning rate, set clip_norm, or choose another on_nan (warn, stop, skip, ignore)");
   if (options.on_nan == OnNan::kStop) throw Error(text);
   LOG(WARNING) << text;
 }
 
 void Trainer::Impl::require_finite_weights() const {
-  for (const auto& parameter : gradients->trained())
-    if (!std::isfinite(global_norm({parameter->value}).item<double>()))
-      throw Error(str("the weight '", names.at(parameter.get()),
+  for (const auto& parameter : net.parameters())
+    if (!parameter->frozen && !is_finite(parameter->value))
+      throw Error(str(kind_of(*parameter), " '", names.at(parameter.get()),
                       "' is not finite, so the checkpoint of before stays; go on from it with a lower learning rate"));
 }
 

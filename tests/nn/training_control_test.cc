@@ -527,6 +527,14 @@ class OnNan : public testing::Test {
     }
     return testing::internal::GetCapturedStderr();
   }
+  // Two labels for each example.
+  static Batch of(const NDArray& data, double label) {
+    Batch batch;
+    batch.data = data;
+    batch.examples = data.size(0);
+    batch.label = NDArray::full(Shape{batch.examples, 2}, label);
+    return batch;
+  }
   bool finite() const {
     for (const auto& [name, values] : weights_of(*net_))
       for (const double value : values)
@@ -565,6 +573,32 @@ TEST_F(OnNan, StopsBeforeACheckpointOfWeightsThatAreNotFinite) {
   trainer.step(batch, nn::l2);
   EXPECT_THAT(test::refusal_of<Error>([&] { trainer.checkpoint(folder); }), HasSubstr("is not finite"));
   EXPECT_FALSE(std::filesystem::exists(folder));
+}
+
+// Rows of a table overflow in the last step. The variance of large numbers is infinite, and the loss is not.
+TEST_F(OnNan, StopsBeforeACheckpointOfTablesOrStatisticsThatAreNotFinite) {
+  const std::string folder = testing::TempDir() + "not_finite";
+  const auto expect_refusal = [&](const nn::Module& net, const NDArray& data, double rate, const std::string& what) {
+    std::filesystem::remove_all(folder);
+    nn::Trainer trainer(net, optim::SGD{.lr = rate}, KVStore::create("local"), {.on_nan = nn::OnNan::kStop});
+    trainer.step(of(data, 1e3), nn::l2);
+    EXPECT_THAT(test::refusal_of<Error>([&] { trainer.checkpoint(folder); }), HasSubstr(what + " is not finite"));
+    EXPECT_FALSE(std::filesystem::exists(folder));
+  };
+  const NDArray ids = NDArray::from<std::int64_t>({0, 1, 2, 3, 4, 5, 6, 7}, Shape{8, 1});
+  expect_refusal(nn::Sequential(nn::Embedding(8, 2, {.sparse_grad = true}), nn::Flatten()), ids, 1e38,
+                 "the weight '0.weight'");
+  const NDArray large = NDArray::from<float>({1e25F, -1e25F, 1e25F, -1e25F, 1e25F, -1e25F, 1e25F, -1e25F}, Shape{8, 1});
+  expect_refusal(nn::Sequential(nn::BatchNorm(), nn::Dense(2)), large, 0.1, "the statistic '0.running_var'");
+}
+
+TEST_F(OnNan, FindsTheGradientOfATable) {
+  nn::Trainer trainer(nn::Sequential(nn::Embedding(8, 2, {.sparse_grad = true}), nn::Flatten()), optim::SGD{.lr = 0.1},
+                      KVStore::create("local"), {.on_nan = nn::OnNan::kStop});
+  const NDArray ids = NDArray::from<std::int64_t>({0, 1}, Shape{2, 1});
+  trainer.step(of(ids, std::numeric_limits<double>::quiet_NaN()), nn::l2);
+  EXPECT_THAT(test::refusal_of<Error>([&] { trainer.synchronize(); }),
+              HasSubstr("the first that is not finite is the gradient of '0.weight'"));
 }
 
 TEST_F(OnNan, SkipsTheStep) {

@@ -50,9 +50,9 @@ std::shared_ptr<Source> shared_source(std::shared_ptr<KVStore> store, SharingOpt
 using NamedGradients = std::vector<std::pair<std::string, Gradient>>;
 
 // What happens where a loss or gradients are not finite. kWarn and kStop find it by the loss, `steps_ahead` steps
-// later: kWarn logs it once, with the step and the first parameter that is not finite, and kStop throws Error, also in
-// checkpoint(), where a weight is not finite. kSkip
-// waits for the gradients of each step, and leaves the step out as under float16.
+// later: kWarn logs it once, with the step and the first parameter that is not finite, and kStop throws Error. Under
+// kStop, checkpoint() throws Error if a weight, a row of a table or a statistic is not finite. Frozen ones do not
+// count. kSkip waits for the gradients of each step, and leaves the step out as under float16.
 enum class OnNan : std::uint8_t { kWarn, kStop, kSkip, kIgnore };
 
 // How a Trainer trains. Its batches are those of one worker: in synchronous modes N workers make steps of N batches.
