@@ -145,8 +145,8 @@ TEST(SharedTraining, WhoReturnsAndGetsNoBatchEvaluatesAndSavesWithTheOthers) {
     ClusterInProcess cluster({.mode = mode,
                               .workers = 2,
                               .servers = mode == "ring" || mode == "gossip" ? 0 : 1,
-                              .tells = true,
-                              .engine = &default_engine()});
+                              .engine = &default_engine(),
+                              .tells = true});
     std::vector<std::unique_ptr<nn::Trainer>> trainers(2);
     const auto shared = [&](int worker) { return std::shared_ptr<KVStore>(&cluster.worker(worker), [](KVStore*) {}); };
     const auto data_of = [&](int worker) {
