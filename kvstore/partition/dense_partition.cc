@@ -159,7 +159,12 @@ void DensePartition::apply(CloseEntry& entry) {
     if (agreed)
       contributions = rounds.agreement->conclude();
     else
-      for (const auto& [worker, kept] : rounds.contributions()) contributions.push_back(kept.contribution);
+      for (const auto& [worker, kept] : rounds.contributions()) {
+        contributions.push_back(kept.contribution);
+        // As a contribution of nobody, it counts only while no other worker has running statistics.
+        if (slices_[entry.slice].average && kept.incarnation <= workers_.at(worker).lost)
+          contributions.back().worker = -1;
+      }
     if (!contributions.empty())
       entry.scalars =
           updater_->apply_round(static_cast<int>(entry.slice), contributions, {}, entry.scalars, entry.aggregate)
@@ -287,6 +292,8 @@ void DensePartition::apply(WorkersEntry& entry) {
 
 void DensePartition::apply(LostEntry& entry) {
   for (std::size_t i = 0; i < slices_.size(); ++i) updater_->drop_worker(static_cast<int>(i), entry.worker);
+  const auto known = workers_.find(entry.worker);
+  if (known != workers_.end()) known->second.lost = known->second.taken.incarnation;
   log(entry);
 }
 
@@ -314,6 +321,7 @@ std::uint64_t DensePartition::digest() const {
     workers.push_back(rank);
     digest.add(rank);
     digest.add(worker.taken.incarnation);
+    digest.add(worker.lost);
     worker.taken.window.add_to(digest);
     for (const Answered& answered : worker.answered) {
       digest.add(std::uint64_t{answered.request});

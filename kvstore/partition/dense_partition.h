@@ -145,6 +145,7 @@ class DensePartition {
     // By slice: the low bits of one more than the last step in which the worker pushed the slice for a round (see
     // round_near()). Empty if there was no such step.
     std::vector<std::uint32_t> contributed;
+    std::uint64_t lost = 0;  // the last incarnation that was lost or has left; 0: none
 
     void set_codec(std::size_t slice, std::shared_ptr<const Codec> codec) {
       if (codec && codecs.empty()) codecs.resize(answered.size());

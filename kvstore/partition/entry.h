@@ -137,8 +137,8 @@ struct WorkersEntry {
   int live = 1;
 };
 
-// A worker is lost or has left. The partition forgets the weights that the worker has pulled. It also forgets the
-// worker's running statistics, unless no other worker has any.
+// A worker is lost or has left. The partition forgets the weights that the worker has pulled. The worker's running
+// statistics, also those in open rounds, count only while no other worker has any.
 struct LostEntry {
   EntryPlace place;
   int worker = 0;

@@ -242,10 +242,12 @@ void add_up_round(const std::vector<Contribution>& contributions, Aggregate aggr
 }
 
 void average(Slice& slice, std::span<const Contribution> contributions) {
+  auto& averaged = slice.rare().averaged;
   for (const Contribution& contribution : contributions) {
     const auto* bytes = static_cast<const std::byte*>(contribution.gradient);
-    slice.rare().averaged[contribution.worker].assign(bytes, bytes + slice.bytes());
+    averaged[std::max(contribution.worker, Slice::Rare::kGone)].assign(bytes, bytes + slice.bytes());
   }
+  if (averaged.size() > 1) averaged.erase(Slice::Rare::kGone);
   if (slice.dtype() == DType::kFloat32)
     average_of<float>(slice);
   else

@@ -62,8 +62,11 @@ class SliceStates {
 struct Slice {
   // Members that few slices need.
   struct Rare {
-    std::vector<Snapshot> latest;                    // encoded weights of one version, for each requested codec
-    std::map<int, std::vector<std::byte>> averaged;  // kind kAverage: the last value of each worker
+    std::vector<Snapshot> latest;  // encoded weights of one version, for each requested codec
+    // Kind kAverage: the last value of each worker. The value of a worker that is gone is at kGone, and counts only
+    // while no other worker has a value.
+    static constexpr int kGone = -1;
+    std::map<int, std::vector<std::byte>> averaged;
     // The versions at which the optimizer's state and the policy's began.
     std::uint64_t optimizer_began = 0, policy_began = 0;
   };
@@ -149,7 +152,7 @@ void update_by_round(Slice& slice, const SliceRules& rules, const std::vector<Co
 void add_up_round(const std::vector<Contribution>& contributions, Aggregate aggregate, std::int64_t count, DType dtype,
                   void* out);
 // Takes new values of workers for a slice of kind kAverage. The weights of the slice become the mean of the last values
-// of all workers.
+// of all workers. A contribution of a worker below 0 counts only if no other worker has a value.
 void average(Slice& slice, std::span<const Contribution> contributions) PACELINE_REQUIRES(slice.mutex);
 // Returns the encoded weights. Encodes them once for each version and codec.
 Snapshot encoded_weights(Slice& slice, const std::shared_ptr<const Codec>& codec) PACELINE_REQUIRES(slice.mutex);

@@ -248,10 +248,15 @@ class UpdaterImpl final : public Updater {
     std::erase_if(slice.extra->pulled, [worker](const auto& entry) { return entry.first == worker; });
     if (!slice.known_rare()) return;
     auto& averaged = slice.rare().averaged;
-    if (averaged.size() > 1 && averaged.erase(worker)) {
-      average(slice, {});
-      ++slice.version;
+    auto part = averaged.extract(worker);
+    if (part.empty()) return;
+    if (averaged.empty()) {
+      part.key() = Slice::Rare::kGone;
+      averaged.insert(std::move(part));
+      return;
     }
+    average(slice, {});
+    ++slice.version;
   }
 
   std::vector<Histogram> delays() const override { return delays_.all(); }

@@ -9,6 +9,7 @@
 #include <random>
 #include <thread>
 
+#include "dense_partition.h"
 #include "failed_array.h"
 
 namespace paceline {
@@ -246,6 +247,59 @@ TEST(Updater, AverageKeysHoldTheMeanOverWorkers) {
   updater->load_slice(0, {{"weight", NDArray::from<float>({1, 1}, Shape{2})}}, {});
   updater->apply(0, {.worker = 0, .version = 0, .gradient = one});
   EXPECT_THAT(weights<float>(*updater, 0), ElementsAre(2, 4));
+}
+
+TEST(Updater, ALostWorkersPartInTheMeanEndsWhenAnotherWorkerHasOne) {
+  auto updater = make_updater();
+  const float zero = 0, two = 2, four = 4, eight = 8;
+  updater->add_slice({.name = "running_mean", .end = 1, .kind = SliceInfo::Kind::kAverage}, &zero);
+  const auto push = [&](int worker, const float& value) {
+    updater->apply(0, {.worker = worker, .version = 0, .gradient = &value});
+    return weights<float>(*updater, 0)[0];
+  };
+  push(1, two);
+  updater->drop_worker(0, 1);
+  EXPECT_EQ(weights<float>(*updater, 0)[0], 2);  // no other worker has a part
+  EXPECT_EQ(push(0, four), 4);
+  EXPECT_EQ(push(1, eight), 6);  // the worker is back
+}
+
+// The server learns of the loss after the push, and before the round is closed.
+TEST(DensePartition, ARoundLeavesOutTheStatisticsOfALostWorker) {
+  const float zero = 0, two = 2, four = 4, eight = 8;
+  const std::pair<SliceInfo, const void*> slice({.name = "running_mean", .end = 1, .kind = SliceInfo::Kind::kAverage},
+                                                &zero);
+  DensePartition partition(0, {&slice, 1});
+  const auto push = [&](WorkerIncarnation from, std::uint64_t round, const float& value) {
+    SliceContribution given{0, {.worker = from.worker, .version = 0, .gradient = &value}};
+    const PushEntry::InRound in{Verdict::kKept, round, round};
+    PushEntry entry;
+    entry.from = from;
+    entry.sequence = entry.step = round + 1;
+    entry.gradients = {&given, 1};
+    entry.rounds = {&in, 1};
+    partition.apply(entry);
+  };
+  const auto close = [&](std::uint64_t round) {
+    CloseEntry entry{{}, 0, round};
+    partition.apply(entry);
+    return partition.save(0, nullptr).front().second.to_vector<float>()[0];
+  };
+  push({1, 1}, 0, two);
+  LostEntry lost{{}, 1};
+  partition.apply(lost);
+  push({0, 2}, 0, four);
+  EXPECT_EQ(close(0), 4);
+  push({1, 3}, 1, eight);  // the worker is back
+  EXPECT_EQ(close(1), 6);
+  push({1, 3}, 2, two);
+  push({0, 2}, 2, two);
+  partition.apply(lost);
+  lost.worker = 0;
+  partition.apply(lost);
+  EXPECT_EQ(close(2), 2);  // no other worker has statistics
+  push({1, 4}, 3, eight);
+  EXPECT_EQ(close(3), 8);
 }
 
 TEST(Updater, StateSurvivesSaveAndLoad) {

@@ -126,7 +126,8 @@ class Updater {
   virtual int apply_all(std::span<SliceContribution> contributions) = 0;
   // Applies the mean or the sum of several contributions as one update of delay 0. If every contribution has a codec
   // that votes(), applies the sign of their sum instead. The gradients are added in the order given. A contribution of
-  // a worker below 0 enters no histogram of delays. Uses `scalars` if they are resolved.
+  // a worker below 0 enters no histogram of delays. Its running statistics count only while no other worker has any.
+  // Uses `scalars` if they are resolved.
   virtual Applied apply_round(int slice, const std::vector<Contribution>& contributions, const RoundCopies& copies = {},
                               const ResolvedScalars& scalars = {}, Aggregate aggregate = Aggregate::kMean) = 0;
   // Do the rules keep no state besides the weights? Then take_round() can replace apply_round().
@@ -159,7 +160,8 @@ class Updater {
   virtual NamedArrays save_slice(int slice, SliceCounters* counters) = 0;
 
   // Forgets the weights of a slice that a worker pulled. Call it when the worker was lost or has left. Also removes the
-  // worker's part from the mean of running statistics, unless no other worker has a part in it.
+  // worker's part from the mean of running statistics. If no other worker has a part in it, the part stays until
+  // another worker has one.
   virtual void drop_worker(int slice, int worker) = 0;
 
   virtual std::vector<Histogram> delays() const = 0;  // delays of all applied gradients, in versions, by worker
