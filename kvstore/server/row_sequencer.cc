@@ -53,10 +53,14 @@ RowAnswer RowSequencer::answer_to(const Waiting& waiting) {
 }
 
 void RowSequencer::answer(const Waiting& waiting) {
-  if (reads(waiting)) {
-    const RowAnswer answer = answer_to(waiting);
-    RowReadEntry entry{{}, waiting.call->from(), answer.call, part_of(waiting).pulled};
-    part_of(waiting).served->state.apply(entry, &answer);
+  try {
+    if (reads(waiting)) {
+      const RowAnswer answer = answer_to(waiting);
+      RowReadEntry entry{{}, waiting.call->from(), answer.call, part_of(waiting).pulled};
+      part_of(waiting).served->state.apply(entry, &answer);
+    }
+  } catch (const std::exception&) {
+    waiting.call->fail(std::current_exception());
   }
   shard_.gate.finish(waiting, need_of(waiting));
 }

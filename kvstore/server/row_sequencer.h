@@ -90,7 +90,8 @@ class RowSequencer {
   }
   // Allocates memory for the answer to a part.
   static RowAnswer answer_to(const Waiting& waiting);
-  // Reads the pulled rows of a part, and finishes the part.
+  // Reads the pulled rows of a part, and finishes the part. If reading fails, only this part's call is refused. The
+  // caller may be handling the push of another worker.
   void answer(const Waiting& waiting);
 
   const std::shared_ptr<const Mode> mode_;  // null: pushes are applied and pulls are answered at once

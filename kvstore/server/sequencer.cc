@@ -71,20 +71,25 @@ void Sequencer::take(const std::shared_ptr<PushPullCall>& call, int number) {
 
 void Sequencer::answer(const Waiting& waiting) {
   const wire::Part& request = request_of(waiting);
-  PushPullCall& call = *waiting.call;
-  if (request.pull_size() > 0) {
-    PushPullCall::Part& part = call.parts[static_cast<std::size_t>(waiting.part)];
-    begin_scratch(reads_, static_cast<std::size_t>(request.pull_size()));
-    for (int i = 0; i < request.pull_size(); ++i)
-      reads_.push_back({request.pull(i), call.codec(i < request.pull_codec_size() ? request.pull_codec(i) : 0)});
-    ReadEntry entry{{}, call.from(), call.request.message().header.request, reads_};
-    AnswerSink sink(part);
-    part.partition->state.apply(entry, &sink);
-    part.versions.resize(reads_.size());
-    for (std::size_t i = 0; i < reads_.size(); ++i) part.versions[i] = reads_[i].version;
-    end_scratch(reads_);
+  try {
+    if (request.pull_size() > 0) read(*waiting.call, request, waiting.part);
+  } catch (const std::exception&) {
+    waiting.call->fail(std::current_exception());
   }
   shard_.gate.finish(waiting, request.need());
+}
+
+void Sequencer::read(PushPullCall& call, const wire::Part& request, int number) {
+  PushPullCall::Part& part = call.parts[static_cast<std::size_t>(number)];
+  begin_scratch(reads_, static_cast<std::size_t>(request.pull_size()));
+  for (int i = 0; i < request.pull_size(); ++i)
+    reads_.push_back({request.pull(i), call.codec(i < request.pull_codec_size() ? request.pull_codec(i) : 0)});
+  ReadEntry entry{{}, call.from(), call.request.message().header.request, reads_};
+  AnswerSink sink(part);
+  part.partition->state.apply(entry, &sink);
+  part.versions.resize(reads_.size());
+  for (std::size_t i = 0; i < reads_.size(); ++i) part.versions[i] = reads_[i].version;
+  end_scratch(reads_);
 }
 
 void Sequencer::agree(const Request&, const wire::AgreeRequest&, ServedPartition&) {

@@ -60,7 +60,8 @@ class Sequencer {
   bool is_gone(const Waiting& waiting) const {
     return !shard_.clocks.is_live(waiting.call->worker(), waiting.call->request.incarnation());
   }
-  // Reads the pulled slices of a part, and finishes the part.
+  // Reads the pulled slices of a part, and finishes the part. If reading fails, only this part's call is refused. The
+  // caller may be handling the push of another worker.
   void answer(const Waiting& waiting);
 
   const std::shared_ptr<const Mode> mode_;  // null: pushes are applied and pulls are answered at once
@@ -68,6 +69,7 @@ class Sequencer {
 
  private:
   void take(const std::shared_ptr<PushPullCall>& call, int part);
+  void read(PushPullCall& call, const wire::Part& request, int part);
 
   std::vector<SliceContribution> gradients_;  // of one part; reused to avoid allocations
   std::vector<ReadEntry::Slice> reads_;

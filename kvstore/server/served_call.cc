@@ -18,9 +18,9 @@ void ServedCall::finish_part() {
     const Lock lock(mutex_);
     reason = error_;
   }
-  if (!reason) return request.reply(answer());
   try {
-    std::rethrow_exception(reason);
+    if (reason) std::rethrow_exception(reason);
+    request.reply(answer());
   } catch (const std::exception& refusal) {
     request.refuse(refusal);
   }

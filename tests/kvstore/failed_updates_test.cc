@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <kvstore/failed_array.h>
 #include <kvstore/row_support.h>
+#include <paceline/compression.h>
 #include <support/cluster_in_process.h>
 
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <string>
@@ -116,6 +118,53 @@ TEST(FailedUpdate, APushOfAnEarlierIncarnationLeavesTheLaterOnesWindowAlone) {
   };
   expect_refusal(dense, PushEntry());
   expect_refusal(rows, RowPushEntry());
+}
+
+// Encodes nothing that begins with 13.
+class Picky final : public Codec {
+ public:
+  std::size_t max_bytes(std::int64_t count) const override { return sizeof(float) * static_cast<std::size_t>(count); }
+  std::size_t encode(std::span<const float> values, const EncodeContext&, std::span<float* const>,
+                     std::byte* out) const override {
+    require(values[0] != 13, "a weight of thirteen");
+    std::memcpy(out, values.data(), values.size_bytes());
+    return values.size_bytes();
+  }
+  void check(EncodedBytes bytes, std::int64_t count) const override {
+    if (bytes.size() != max_bytes(count)) throw Corrupt(str(bytes.size(), " bytes for ", count, " elements"));
+  }
+  void decode(EncodedBytes bytes, std::int64_t, std::int64_t begin, std::span<float> out) const override {
+    std::memcpy(out.data(), bytes.data() + static_cast<std::size_t>(begin) * sizeof(float), out.size_bytes());
+  }
+  bool biased() const override { return false; }
+  bool suits_weights() const override { return true; }
+};
+
+TEST(FailedAnswer, IsHeardByThoseWhoPulledAlone) {
+  const Extensions own{.modes = {}, .policies = {}, .codecs = {{"picky", std::make_shared<Picky>()}}};
+  ClusterInProcess cluster(
+      {.mode = "dist_sync:compression=picky", .workers = 3, .servers = 1, .serial = false, .own = own});
+  cluster.run([&](int worker, KVStore& store) {
+    Engine& engine = cluster.engine(worker);
+    const NDArray weight = NDArray::zeros(Shape{2048}, DType::kFloat32, {}, engine);
+    store.init({{"w", weight}});
+    store.set_optimizer(optim::SGD{.lr = 1});
+    // Worker 2 completes the round once the pulls of the others wait for it.
+    const auto waits = [&](std::size_t other) { return store.report().waits.at(other).times > 0; };
+    while (worker == 2 && !(waits(0) && waits(1))) std::this_thread::sleep_for(1ms);
+    store.push("w", NDArray::full(Shape{2048}, -13, DType::kFloat32, {}, engine));
+    if (worker == 2) {
+      store.backend().data_begin(0, {});  // waits for the push
+      EXPECT_EQ(error_of_call([&] { store.backend().data_take_over(0, false); }), "");
+      return;
+    }
+    EXPECT_THAT(error_of_call([&] {
+                  store.pull("w", weight);
+                  weight.wait();
+                }),
+                HasSubstr("thirteen"));
+  });
+  cluster.abandon();
 }
 
 // Though the next round is applied, and nobody has asked for the weights between the two.
