@@ -194,6 +194,22 @@ TEST(Dana, TheVelocityOutlivesAFailedGradient) {
   EXPECT_EQ(next->prepare("w", good, weight).to_vector<float>(), (std::vector<float>{1.75, 1.75}));
 }
 
+// A checkpoint may be thousands of updates later than the weights before the load.
+TEST(Predict, BeginsAnewAfterALoad) {
+  const auto rule = make_worker_rule(Spec::parse("sgd"), "predict");
+  const auto pulled = [&](std::uint64_t version, float value) {
+    const NDArray weight = NDArray::full({1}, value);
+    const PulledRun run{0, 1, version};
+    rule->pulled("w", {&run, 1}, 1, weight);
+    return weight.item<float>();
+  };
+  pulled(1, 0);
+  pulled(3, 1);
+  EXPECT_GT(pulled(5, 2), 2);
+  rule->load({});
+  EXPECT_EQ(pulled(1000, 7), 7);
+}
+
 TEST(Updater, AppliesARoundAsOneWeightedMean) {
   Scalar key("momentum:lr=1,momentum=0.5", "none", "", 0, 2);
   const double a = 1, b = 4;

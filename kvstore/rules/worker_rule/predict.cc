@@ -7,6 +7,7 @@
 #include <paceline/mutex.h>
 
 #include <map>
+#include <memory>
 
 #include "worker_rule/rules.h"
 
@@ -26,10 +27,12 @@ class Predict final : public WorkerRule {
 
   void pulled(const std::string& key, std::span<const PulledRun> runs, std::int64_t pushes,
               const NDArray& weight) override {
-    Slot* slot = nullptr;
+    std::shared_ptr<Slot> slot;
     {
       Lock lock(mutex_);
-      slot = &slots_[key];
+      std::shared_ptr<Slot>& known = slots_[key];
+      if (!known) known = std::make_shared<Slot>();
+      slot = known;
     }
     slot->runs.resize(runs.size());
     visit_floating(weight.dtype(), "predict", [&](auto tag) {
@@ -46,12 +49,16 @@ class Predict final : public WorkerRule {
     });
   }
 
-  // The prediction begins anew after a resume.
+  // The prediction begins anew with each load, because no update has led from the weights before to those after it.
   NamedArrays state() const override { return {}; }
   void check(const NamedArrays& state) const override {
     if (!state.empty()) throw InvalidArgument("[predict] has no state '" + state.front().first + "'");
   }
-  void load(const NamedArrays& state) override { check(state); }
+  void load(const NamedArrays& state) override {
+    check(state);
+    Lock lock(mutex_);
+    slots_.clear();
+  }
 
  private:
   struct Run {
@@ -98,7 +105,8 @@ class Predict final : public WorkerRule {
   const double smoothing_;
   const std::int64_t steps_;
   Mutex mutex_;
-  std::map<std::string, Slot> slots_ PACELINE_GUARDED_BY(mutex_);  // only the task that pulls a key uses its slot
+  // Only the task that pulls a key uses its slot. The task shares the slot, because a load may drop it meanwhile.
+  std::map<std::string, std::shared_ptr<Slot>> slots_ PACELINE_GUARDED_BY(mutex_);
 };
 
 }  // namespace
