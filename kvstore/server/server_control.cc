@@ -309,7 +309,8 @@ void ServerControl::load(const Request& request) {
   partition.shard->post([request, &partition, body](ServerShard&) {
     answer_or_refuse(request, [&] {
       for (const wire::SavedSlice& saved : body.slices())  // before the first slice changes
-        check_saved_counts({saved.examples(), saved.optimizer_updates(), saved.policy_updates()});
+        check_saved_counts({static_cast<std::int64_t>(saved.version()), saved.examples(), saved.optimizer_updates(),
+                            saved.policy_updates()});
       PayloadReader payload(request.message().payload);
       for (const wire::SavedSlice& saved : body.slices()) {
         if (saved.slice() >= partition.state.slices().size())

@@ -206,6 +206,8 @@ void TableControl::load(const Request& request) {
       rows.served = &served;
       rows.pulled = payload.ids(body.rows().count());
       const auto* versions = payload.next<std::uint64_t>(body.rows().count());
+      for (const std::uint64_t version : std::span(versions, rows.pulled.size()))
+        check_saved_counts({static_cast<std::int64_t>(version)});
       std::vector<std::pair<std::string, const std::byte*>> arrays;
       for (const std::string& name : body.rows().names())
         arrays.emplace_back(name, payload.next<std::byte>(body.rows().count(), served.state.row_bytes()));

@@ -259,5 +259,33 @@ TEST(RowFaults, GoOnFromACheckpointOnOtherServers) {
   EXPECT_NE(error_of_call([&] { local->load(other); }).find("has no table 'table'"), std::string::npos);
 }
 
+// Under such a version, adam's correction of its first steps would divide by zero.
+TEST(RowCheckpoint, WithAnImpossibleVersionIsRefused) {
+  const TableSpec table = table_of(10, 2, "zeros");
+  const auto engine = make_serial_engine();
+  const auto expect_refusal = [&](KVStore& store) {
+    store.init_table(table);
+    store.set_optimizer(optim::Adam{.lr = 0.1});
+    store.push_rows({{table.name, ids_of({1, 3}, *engine), rows_of({1, 2, 3, 4}, 2, *engine)}});
+    store.step_end();
+    StoreState state = store.save();
+    for (auto& [name, array] : state.arrays)
+      if (name == "table:table:versions") array = NDArray::from<std::int64_t>({1, -1}, Shape{2}, {}, *engine);
+    const std::vector<float> before = pull(store, table, all_rows(table), *engine);
+    try {
+      store.load(state);
+      FAIL();
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find("row 3 at version -1"), std::string::npos) << error.what();
+    }
+    EXPECT_EQ(pull(store, table, all_rows(table), *engine), before);
+  };
+  ClusterInProcess cluster({.workers = 1, .servers = 1, .engine = engine.get()});
+  expect_refusal(cluster.worker(0));
+  StoreOptions options;
+  options.engine = engine.get();
+  expect_refusal(*KVStore::create("local", options));
+}
+
 }  // namespace
 }  // namespace paceline::test

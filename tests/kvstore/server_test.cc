@@ -419,6 +419,17 @@ TEST(Server, RefusesMalformedMessagesAndGoesOn) {
     load_rows.mutable_rows()->set_examples(count);
     EXPECT_THAT(error_of_call([&] { ask(*node, MessageKind::kLoadRows, load_rows.SerializeAsString()); }),
                 testing::HasSubstr(named));
+    load.mutable_slices(0)->set_optimizer_updates(0);
+    load.mutable_slices(0)->set_version(static_cast<std::uint64_t>(count));
+    EXPECT_THAT(error_of_call([&] { ask(*node, MessageKind::kLoad, load.SerializeAsString()); }),
+                testing::HasSubstr(named));
+    load.mutable_slices(0)->set_version(0);
+    load_rows.mutable_rows()->set_examples(0);
+    std::string row(2 * sizeof count + 122 * sizeof(float), '\0');  // row 0, its version and its weights
+    std::memcpy(row.data() + sizeof count, &count, sizeof count);
+    EXPECT_THAT(
+        error_of_call([&] { ask(*node, MessageKind::kLoadRows, load_rows.SerializeAsString(), {Frame::of(row)}); }),
+        testing::HasSubstr(named));
   }
   EXPECT_NE(error_of_call([&] { ask(*node, MessageKind::kPushPull, push.SerializeAsString()); }).find("512 bytes"),
             std::string::npos);

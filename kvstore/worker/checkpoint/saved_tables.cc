@@ -8,6 +8,7 @@
 
 #include "checkpoint/saved_names.h"
 #include "checkpoint/saved_state.h"
+#include "saved_count.h"
 
 namespace paceline {
 
@@ -85,6 +86,10 @@ LoadedTable LoadedTable::read(const TableSpec& table, const StoreState& state, c
   for (const std::int64_t id : loaded.ids())
     require(id >= 0 && id < table.rows, "the checkpoint's table '", table.name, "' has row ", id, "; here it has ",
             table.rows, " rows");
+  const auto* const versions = loaded.versions_.data_as<const std::int64_t>();
+  for (std::size_t i = 0; i < loaded.ids().size(); ++i)
+    require(versions[i] >= 0 && versions[i] <= kMostSavedCount, "the checkpoint's table '", table.name, "' has row ",
+            loaded.ids()[i], " at version ", versions[i], ", expected a version from 0 to ", kMostSavedCount);
   for (const auto& [name, text] : state.counters) {
     if (name != "examples:" + saved_table(table.name)) continue;
     loaded.examples = read_counter(name, text);
