@@ -156,8 +156,10 @@ class ServersBackend final : public Backend {
   std::shared_ptr<const Placement> placement();
   void add_keys(const Layout& layout, const std::vector<InitValue>& values);
   void send_values(const Layout& layout, const std::vector<InitValue>& values);
-  // Sends a message to every server. Returns the largest `fastest` and the largest `slowest` of their answers.
-  wire::StepEndReply tell_servers(const wire::StepEnd& message);
+  // Sends a message to every server, or to servers [begin, end). Returns the largest `fastest` and the largest
+  // `slowest` of their answers.
+  wire::StepEndReply tell_servers(const wire::StepEnd& message) { return tell_servers(message, 0, servers_); }
+  wire::StepEndReply tell_servers(const wire::StepEnd& message, int begin, int end);
   // Learns from the scheduler whether this worker has joined after the start, and whether the others have already
   // passed a barrier.
   void look_around();

@@ -215,9 +215,11 @@ void ServersBackend::set_learning_rate(double rate) {
   ask_every_server(message_of(MessageKind::kSetRules, rules));
 }
 
-wire::StepEndReply ServersBackend::tell_servers(const wire::StepEnd& body) {
+wire::StepEndReply ServersBackend::tell_servers(const wire::StepEnd& body, int begin, int end) {
+  std::vector<std::pair<int, Message>> requests;
+  for (int s = begin; s < end; ++s) requests.emplace_back(s, message_of(MessageKind::kStepEnd, body));
   wire::StepEndReply widest;
-  for (const Message& answer : ask_every_server(message_of(MessageKind::kStepEnd, body))) {
+  for (const Message& answer : ask_servers(std::move(requests))) {
     const auto reply = parse_body<wire::StepEndReply>(answer);
     widest.set_fastest(std::max(widest.fastest(), reply.fastest()));
     widest.set_slowest(std::max(widest.slowest(), reply.slowest()));
@@ -289,11 +291,17 @@ void ServersBackend::resume() {
   body.set_state(wire::StepEnd::RESUMED);
   // In a synchronous mode, this worker goes on with the first round that no server can have closed. In other modes, it
   // goes on at the clock of the slowest worker, or at its own if that is higher.
-  for (;;) {
-    const wire::StepEndReply others = tell_servers(body);
+  const auto suits = [&](int begin, int end) {
+    const wire::StepEndReply others = tell_servers(body, begin, end);
     const std::uint64_t first = traits_.in_rounds() ? others.fastest() + 1 : others.slowest();
-    if (body.clock() >= first) break;
+    if (body.clock() >= first) return true;
     body.set_clock(first);
+    return false;
+  };
+  // Server 0 hears each clock before the other servers do, so it gives each resuming worker a clock of its own. If two
+  // workers told all servers at once, each could come second at one server. Both would then take the next clock, again
+  // and again.
+  while (!suits(0, 1) || !suits(1, servers_)) {
   }
   set_clock(body.clock());
   paused_ = false;  // other threads push from here on
