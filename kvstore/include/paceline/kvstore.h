@@ -10,8 +10,9 @@
 //   Without backup, every run gives the same bits. With backup, a round closes without the last b workers, and their
 //   pushes are refused.
 // - `dist_async[:bound=s][,staleness=P]`: servers apply each push as it arrives, corrected for its delay. With a bound,
-//   no worker computes more than s steps ahead of the slowest. With bound=lo..hi, the servers choose s in lo..hi at
-//   each step to minimise the predicted wait.
+//   a pull waits while its worker is more than s steps ahead of the slowest. So no worker that pulls in every step
+//   computes further ahead; a worker that only pushes is not held. With bound=lo..hi, the servers choose s in lo..hi
+//   at each step to minimise the predicted wait.
 // - `dist_local:steps=H[,averaging=F]`: every worker trains alone, and every H steps the weights are averaged.
 //   `average` takes the mean, weighted by examples. `elastic` moves each worker's weights and the servers' weights
 //   towards each other by the share `alpha`, and no worker waits. `federated` takes the mean over a `fraction` of the

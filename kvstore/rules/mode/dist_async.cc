@@ -1,7 +1,7 @@
-// Each push is applied as it arrives, corrected for its delay. With a bound (stale-synchronous), no worker computes
-// more than `bound` steps ahead of the slowest. With two bounds, as in bound=2..6, a worker may always be 2 steps
-// ahead, and never more than 6 (Zhao et al. 2019). In between, a server decides at each pull. The worker goes on if
-// this shortens its later wait for the slowest worker.
+// Each push is applied as it arrives, corrected for its delay. With a bound (stale-synchronous), a pull waits
+// while its worker is more than `bound` steps ahead of the slowest. With two bounds, as in bound=2..6, a worker may
+// always be 2 steps ahead, and never more than 6 (Zhao et al. 2019). In between, a server decides at each pull. The
+// worker goes on if this shortens its later wait for the slowest worker.
 #include <paceline/mode.h>
 
 #include <algorithm>
