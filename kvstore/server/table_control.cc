@@ -120,6 +120,8 @@ void TableControl::push_pull(const Request& request) {
     part.push.worker = call->worker();
     part.push.examples = call->body.examples();
     part.push.counted = request_part.last() ? call->body.examples() : 0;
+    check_examples(request_part.elsewhere());
+    part.push.elsewhere = request_part.elsewhere();
     part.push.ids = payload.ids(request_part.pushed());
     part.push.versions = payload.next<std::uint64_t>(request_part.pushed());
     const std::size_t row_bytes = part.served->state.row_bytes();

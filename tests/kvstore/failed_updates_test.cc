@@ -167,7 +167,6 @@ TEST(FailedAnswer, IsHeardByThoseWhoPulledAlone) {
   cluster.abandon();
 }
 
-// Though the next round is applied, and nobody has asked for the weights between the two.
 TEST(FailedUpdate, OfRowsIsForgottenByALoad) {
   in_each_job_with_tables([](KVStore& store, Engine& engine) {
     const TableSpec table = table_of(10, 2);
@@ -231,6 +230,7 @@ TEST(FailedUpdate, IsNotCounted) {
   EXPECT_EQ(counters[1].at("version"), "2");
 }
 
+// Though the next round is applied, and nobody has asked for the weights between the two.
 TEST(FailedRound, IsHeardByAllWhoContributed) {
   for (const bool rows : {false, true}) {
     SCOPED_TRACE(rows);

@@ -372,6 +372,34 @@ TEST(RowTables, AStateOfManyMessagesHasEveryRow) {
   });
 }
 
+// Also those that name no row of a partition.
+TEST(RowTables, SchedulesCountAllPushesToTheTable) {
+  const TableSpec table = table_of(100000, 1, "zeros");
+  constexpr std::int64_t kOften = 1, kRare = 99999;  // in different partitions
+  ClusterInProcess cluster({.workers = 1});
+  KVStore& store = cluster.worker(0);
+  Engine& engine = cluster.engine(0);
+  store.init_table(table);
+  store.set_optimizer(optim::SGD{.lr = 1, .schedule = {.form = "step", .every = 4, .factor = 0}});
+  const auto push = [&](std::int64_t row, int times) {
+    for (int i = 0; i < times; ++i) {
+      store.push_rows({{table.name, ids_of({row}, engine), rows_of({-1}, 1, engine)}}, 1);
+      store.step_end();
+    }
+    return pull(store, table, {row}, engine)[0];
+  };
+  const StoreState first = store.save();
+  EXPECT_EQ(push(kOften, 3), 3);
+  EXPECT_EQ(push(kRare, 2), 1);
+  EXPECT_EQ(push(kOften, 1), 3);
+  store.load(first);  // with no examples
+  EXPECT_EQ(push(kRare, 5), 4);
+  store.load(first);
+  push(kOften, 3);
+  store.load(first);
+  EXPECT_EQ(push(kRare, 5), 4);
+}
+
 TEST(RowTables, SayWhatIsWrong) {
   ClusterInProcess cluster({.workers = 2});
   Engine& engine = cluster.engine(0);

@@ -206,6 +206,7 @@ std::uint64_t RowTable::apply_rows(const RowGradients& push, RowScalars* scalars
   slots_.resize(count);
   rows_.find(push.ids, slots_.data());
   const bool resolved = scalars->resolved();
+  examples_ += push.elsewhere;
   StaleContext context = this->context(scalars);
   context.examples = push.examples;
   std::int64_t factor_of = 0;  // the delay that context.factor belongs to

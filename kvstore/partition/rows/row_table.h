@@ -36,7 +36,7 @@ struct RowScalars {
 struct RowGradients {
   int worker = 0;
   std::int64_t examples = 0;  // the gradients are means over that many
-  std::int64_t counted = 0;   // examples that count for the learning rate's schedule
+  std::int64_t counted = 0;   // examples that count for the learning rate's schedule, after this update
   std::span<const std::int64_t> ids;
   const std::uint64_t* versions = nullptr;  // that the gradients were computed from, or kNeverPulled
   const std::byte* values = nullptr;
@@ -45,6 +45,8 @@ struct RowGradients {
   const std::uint32_t* places = nullptr;
   std::size_t array = 0;
   const std::byte* sums = nullptr;
+  // Examples of earlier pushes of the worker that named no row here. They count for the schedule before this update.
+  std::int64_t elsewhere = 0;
 
   const std::byte* gradient(std::size_t i, std::size_t row_bytes) const {
     if (!places) return values + i * row_bytes;

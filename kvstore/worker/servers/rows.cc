@@ -156,10 +156,14 @@ void RowTransfer::send_messages(bool pushes, bool pulls) {
   std::vector<Outgoing> open(route_.outboxes->size());
   for (std::size_t server = 0; server < open.size(); ++server) open[server].server = static_cast<int>(server);
   for (std::size_t item = 0; item < items_.size(); ++item) {
-    const RemoteTable& table = *items_[item].table;
+    RemoteTable& table = *items_[item].table;
+    const bool counts = pushes && !items_[item].gradients.is_none();
     for (int partition = 0; partition < table.layout.partitions(); ++partition) {
       Outgoing& message = open[static_cast<std::size_t>(route_.placement->server_of(table.group, partition))];
-      for (const Piece& piece : cut(item, partition, pushes, pulls)) {
+      const std::vector<Piece> pieces = cut(item, partition, pushes, pulls);
+      if (counts && (pieces.empty() || pieces.front().count == 0))
+        table.elsewhere[static_cast<std::size_t>(partition)] += examples_;
+      for (const Piece& piece : pieces) {
         const std::size_t rows = std::max(piece.push_end - piece.push_begin, piece.pull_end - piece.pull_begin);
         if (message.bytes + rows * table.row_bytes > static_cast<std::size_t>(kPartitionBytes)) submit(message);
         message.bytes += rows * table.row_bytes;
@@ -210,6 +214,7 @@ void RowTransfer::add(std::size_t item, const Piece& piece, Outgoing& message) {
     part->set_sequence(++table.pushes[static_cast<std::size_t>(piece.partition)]);
     part->set_pieces(static_cast<std::uint32_t>(piece.count));
     part->set_last(piece.number == piece.count);
+    part->set_elsewhere(std::exchange(table.elsewhere[static_cast<std::size_t>(piece.partition)], 0));
   }
   Ids pushed;
   if (piece.push_end > piece.push_begin) {

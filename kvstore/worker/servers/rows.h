@@ -42,6 +42,7 @@ struct RemoteTable {
         order(engine.new_variable()),
         pull_order(engine.new_variable()),
         pushes(static_cast<std::size_t>(layout.partitions())),
+        elsewhere(pushes.size()),
         versions(layout.block_bits()) {}
 
   const TableSpec spec;
@@ -53,7 +54,10 @@ struct RemoteTable {
   // failed pull fails no other call.
   Variable order;
   const Variable pull_order;
-  std::vector<std::uint64_t> pushes;  // sequence number of the last push, by partition; for tasks that write `order`
+  // By partition, for tasks that write `order`: the sequence number of the last push, and the examples of the pushes
+  // since then, none of which named a row there.
+  std::vector<std::uint64_t> pushes;
+  std::vector<std::int64_t> elsewhere;
   RowVersions versions;
   std::optional<std::uint64_t> last_step;  // the last step that pushed rows
 };

@@ -218,6 +218,7 @@ void ServersBackend::renew_tables() {
   for (const auto& [name, table] : tables_) {
     table->order = engine_.new_variable();  // no call is in flight, and an earlier push may have failed
     table->versions.clear();
+    std::ranges::fill(table->elsewhere, 0);  // the loaded state has counts of its own
   }
 }
 
