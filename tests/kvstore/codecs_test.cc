@@ -109,6 +109,19 @@ TEST(Codecs, TwoBitWithoutThresholdSendsANaN) {
   }
 }
 
+TEST(Codecs, ANaNIsSentOnceAndLeavesNothingToSend) {
+  for (const char* const text : {"2bit", "1bit:error_feedback=1"}) {
+    std::vector<std::vector<float>> state;
+    push(*codec_of(text), {std::nanf(""), 1, 1, 1, 1}, &state);
+    EXPECT_EQ(state[0].front(), 0) << text;
+  }
+}
+
+TEST(Codecs, OneBitSendsTwoNumbersAndABitForEachElement) {
+  for (const std::int64_t count : {1, 8, 9, 16})
+    EXPECT_EQ(codec_of("1bit")->max_bytes(count), static_cast<std::size_t>(8 + (count + 7) / 8)) << count;
+}
+
 // T2.2, exact: a threshold that is a power of two and gradients on a grid.
 TEST(Codecs, TwoBitConservesExactly) {
   const auto codec = codec_of("2bit:threshold=0.5");
