@@ -218,7 +218,7 @@ class DataService final : public SchedulerService {
     for (Part& part : epoch.parts) part.absent |= !part.begun && trains_in(part.incarnation) > epoch.within;
   }
 
-  // Only the positions are kept.
+  // Keeps the positions that are done, and the notes of training.
   void forget_old_epochs() {
     if (trains_in_.size() < live_.size()) return;
     std::int64_t slowest = INT64_MAX;
@@ -233,6 +233,7 @@ class DataService final : public SchedulerService {
         rest.on_request = epoch.on_request;
         rest.order = std::move(epoch.order);
         rest.done = std::move(epoch.done);
+        if (is_training(*entry)) rest.notes = std::move(epoch.notes);
         epoch = std::move(rest);
       }
       entry = old ? unforgotten_.erase(entry) : std::next(entry);

@@ -217,8 +217,8 @@ class Backend {
   // commits; `dist_local` ends its round for them. In a resumed job, rank 0 commits the positions of the checkpoint
   // before the other workers begin.
   virtual PositionRanges data_committed(std::int64_t epoch) = 0;
-  // The notes of all commits of `epoch`, in the order of the first position of each commit. Those of a whole epoch may
-  // be gone when every worker has asked for its part of a later epoch of training.
+  // The notes of all commits of `epoch`, in the order of the first position of each commit. Those of an
+  // evaluation may be gone when every worker has asked for its part of a later epoch of training.
   virtual std::vector<std::string> data_notes(std::int64_t epoch) = 0;
   // Returns positions of `epoch` that lost workers have left, or that are handed out on request. This worker must
   // deliver and commit them. An answer is a piece of the positions, and pieces shrink towards the end of an epoch. Call
