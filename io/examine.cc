@@ -210,9 +210,9 @@ Examined examine(const std::string& path, const RecordWork& work) {
 
 void require_names_for(const RecordStatistics& statistics, const Manifest& manifest) {
   if (manifest.labels.empty() || !manifest.class_labels || !statistics.largest_label) return;
-  require(*statistics.largest_label < static_cast<float>(manifest.labels.size()), "a label is ",
-          *statistics.largest_label, ", but only ", manifest.labels.size(),
-          " classes are named; name the class of every label");
+  require(*statistics.largest_label < static_cast<float>(manifest.labels.size()), "a record has the label ",
+          static_cast<std::int64_t>(*statistics.largest_label), ", but only ", manifest.labels.size(),
+          " classes are named; name the class of every label, with `rec index --classes` for record files");
 }
 
 void require_sound(const Examined& file) {

@@ -92,7 +92,7 @@ void rename_file(const std::string& from, const std::string& to) {
 }
 
 std::string publish(const std::string& prefix, const Manifest& manifest, const std::vector<std::string>& written,
-                    const std::string& staged) {
+                    const std::string& staged, const std::vector<std::pair<std::string, std::string>>& companions) {
   manifest.save(staged);  // fails before anything of the older data set is gone
   const fs::path folder = fs::path(prefix).parent_path();
   std::string path = prefix + ".manifest";
@@ -105,6 +105,7 @@ std::string publish(const std::string& prefix, const Manifest& manifest, const s
     for (const std::string& file : files_of_shard(shard)) unlink(file.c_str());
   }
   unlink(path.c_str());
+  for (const auto& [from, to] : companions) rename_file(from, to);
   for (std::size_t i = 0; i < written.size(); ++i) {
     const std::vector<std::string> from = files_of_shard(written[i]);
     const std::vector<std::string> to = files_of_shard((folder / manifest.shards[i].path).string());

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace paceline::io {
@@ -46,9 +47,10 @@ void create_folder_of(const std::string& path);
 // Makes finished shards a data set: the files at written[i] get the name of manifest.shards[i] beside `prefix`. The
 // manifest is written first, to `staged`, and gets its name last. Files that have their names already are left alone,
 // so that what was killed here can be done again. An older data set of the name goes, unless the manifest cannot be
-// written. Returns the path of the manifest. Throws as Manifest::save().
+// written. `companions` are other files of the data set, each with the name that it gets. Returns the path of the
+// manifest. Throws as Manifest::save().
 std::string publish(const std::string& prefix, const Manifest& manifest, const std::vector<std::string>& written,
-                    const std::string& staged);
+                    const std::string& staged, const std::vector<std::pair<std::string, std::string>>& companions = {});
 
 // Throws IoError.
 void rename_file(const std::string& from, const std::string& to);

@@ -239,9 +239,13 @@ class Conversion {
         written.push_back(work_.path_of(planned.final_path));
       }
       tally.describe(manifest, names);
-      for (const auto& [name, text] : source_.companions()) write(set.prefix + name, text);
+      std::vector<std::pair<std::string, std::string>> companions;
+      for (const auto& [name, text] : source_.companions()) {
+        companions.emplace_back(work_.path_of(set.prefix + name), set.prefix + name);
+        detail::AtomicFile::write_text(companions.back().first, text);
+      }
       const std::string staged = work_.path_of(set.prefix + ".manifest");
-      report_.sets.push_back({publish(set.prefix, manifest, written, staged), tally.records, set.shards});
+      report_.sets.push_back({publish(set.prefix, manifest, written, staged, companions), tally.records, set.shards});
     }
   }
 

@@ -101,7 +101,7 @@ bool ShardCache::is_whole(const Wanted& shard) const {
   const std::string folder = path(shard.key) + '/';
   std::error_code missing;
   for (const auto& [name, bytes] : shard.files)
-    if (!fs::exists(folder + name, missing)) return false;
+    if (!fs::is_regular_file(folder + name, missing)) return false;
   const auto& [name, bytes] = shard.files.front();
   return fs::file_size(folder + name, missing) == bytes && !missing;
 }
@@ -122,9 +122,12 @@ std::optional<ShardCache::Held> ShardCache::take(const Wanted& shard, const Fill
     return Held{folder, std::move(shared), fetched, bytes_of(folder)};
   };
   Waiting waiting;
-  for (;;) {
-    if (auto shared = FileLock::attempt(lock, FileLock::kShared); shared && is_whole(shard))
-      return in_use(std::move(*shared));
+  for (int lacking = 0;;) {
+    bool lacks_a_file = false;
+    if (auto shared = FileLock::attempt(lock, FileLock::kShared)) {
+      if (is_whole(shard)) return in_use(std::move(*shared));
+      lacks_a_file = fs::exists(folder);  // nobody fetches it, or the lock would be another's alone
+    }
     if (auto alone = FileLock::attempt(lock, FileLock::kAlone); alone && !is_whole(shard)) {
       remove_what_is_left_of(shard.key);
       if (!make_room(shard, tick, room)) return {};
@@ -149,6 +152,11 @@ std::optional<ShardCache::Held> ShardCache::take(const Wanted& shard, const Fill
       }
       continue;
     }
+    // Who uses the shard may do so for a whole epoch, and even be a thread of this process.
+    if (lacks_a_file && ++lacking > kTries)
+      throw IoError(str("the shard in ", folder, " on host ", host_name(),
+                        " has lost a file while a process uses it; it is fetched again when none does, so end the "
+                        "programs that use it, and start again"));
     if (has_room && fs::exists(part)) has_room();
     waiting.pause("another process that fetches or removes the shard", lock, tick);
   }

@@ -142,19 +142,13 @@ CachedShard open_in_cache(ShardCache& cache, const Manifest& manifest, const std
       cache.drop(key.key);
       continue;
     }
-    // A copy of an earlier run may have been damaged since, or have lost a file.
-    const auto drop_old = [&] {
-      const bool old = !result.held->fetched;
-      result.held.reset();
-      return cache.drop(key.key) && old;
-    };
     try {
       result.file = open_shard(manifest, manifest_name, shard, result.held->folder + "/shard.rec", on_damage);
     } catch (const Corrupt&) {
-      if (!drop_old()) throw;
-      continue;
-    } catch (const IoError&) {
-      if (!drop_old()) throw;
+      // A copy of an earlier run may have been damaged since.
+      const bool old = !result.held->fetched;
+      result.held.reset();
+      if (!cache.drop(key.key) || !old) throw;
       continue;
     }
     has_room();

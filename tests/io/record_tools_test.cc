@@ -104,7 +104,7 @@ TEST(IndexRecords, NamesTheClasses) {
   EXPECT_THAT(error_of<InvalidArgument>([&] {
                 index_records({folder / "a.rec"}, path, {}, {"cat", "dog"});
               }),
-              HasSubstr("a label is 2, but only 2 classes are named"));
+              HasSubstr("has the label 2, but only 2 classes are named"));
   EXPECT_FALSE(std::filesystem::exists(path));
   index_records({folder / "a.rec"}, path, {}, {"cat", "dog", "cow"});
   EXPECT_THAT(Manifest::load(path).labels, ElementsAre("cat", "dog", "cow"));
@@ -119,7 +119,7 @@ TEST(IndexRecords, ComparesTheNamesWithEveryLabel) {
   // X  EXPECT_EQ(statistics(folder / "a.rec").largest_label, 1500);
   const std::vector<std::string> classes(1000, "one");
   EXPECT_THAT(error_of<InvalidArgument>([&] { index_records({folder / "a.rec"}, folder / "a.manifest", {}, classes); }),
-              HasSubstr("a label is 1500, but only 1000 classes are named"));
+              HasSubstr("has the label 1500, but only 1000 classes are named"));
 }
 
 TEST(IndexRecords, TakesIndexesAsTheyAreAndFilesElsewhere) {
@@ -265,7 +265,7 @@ TEST(CopyRecords, RefusesLabelsThatHaveNoName) {
   write_foreign(folder, "unknown", {image_record({3}, 0, plain(2, 3, 1, 0)), image_record({12}, 1, plain(2, 3, 1, 0))});
   EXPECT_EQ(copy_records({set, folder / "known.rec"}, folder / "more", 1).labels, manifest.labels);
   const std::vector<std::string> both = {set, folder / "unknown.rec"}, before = folder.files();
-  const auto no_name = HasSubstr("a label is 12, but only 10 classes are named");
+  const auto no_name = HasSubstr("has the label 12, but only 10 classes are named");
   EXPECT_THAT(error_of<InvalidArgument>([&] { copy_records(both, folder / "x", 1); }), no_name);
   EXPECT_THAT(error_of<InvalidArgument>([&] { append_records(set, {folder / "unknown.rec"}); }), no_name);
   EXPECT_THAT(error_of<InvalidArgument>([&] { record_source(both); }), no_name);

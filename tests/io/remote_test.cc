@@ -956,7 +956,20 @@ TEST_F(Remote, ACopyThatHasLostAFileIsFetchedAgain) {
   }
 }
 
-TEST_F(Remote, ACopyThatCannotBeReadIsFetchedAgain) {
+TEST_F(Remote, ACopyInUseThatHasLostAFileEndsWhoWantsIt) {
+  const WebServer server(folder_ / "");
+  const Manifest manifest = Manifest::load(server.url("set.manifest"));
+  io::ShardCache cache({cache_ / "direct", std::uint64_t{1} << 30});
+  const auto open = [&] { return io::open_in_cache(cache, manifest, "set", manifest.shards[0], OnDamage::kFail); };
+  {
+    const auto held = open();
+    fs::remove(held.held->folder + "/shard.crc");
+    EXPECT_THAT(error_of<IoError>(open), HasSubstr("has lost a file while a process uses it"));
+  }
+  EXPECT_EQ(open().file->size(), manifest.shards[0].records);
+}
+
+TEST_F(Remote, ACopyWhoseFileIsAFolderIsFetchedAgain) {
   const WebServer server(folder_ / "");
   const Manifest manifest = Manifest::load(server.url("set.manifest"));
   io::ShardCache cache({cache_ / "direct", std::uint64_t{1} << 30});
