@@ -167,13 +167,11 @@ bool Progress::resume_if_present(const std::string& directory, const CheckNotes&
   } catch (const std::exception&) {
     failed = std::current_exception();
   }
+  if (reads && outcome != "found") store_->put_fact(kResuming, "");
   const bool resumed =
       agree("/resume", outcome, failed, "the checkpoint '" + name + "' could not be resumed from") == "found";
   take_up();
-  if (resumed)
-    resumed_ = std::move(checkpoint.store);
-  else
-    store_->put_fact(kResuming, "");
+  if (resumed) resumed_ = std::move(checkpoint.store);
   return resumed;
 }
 

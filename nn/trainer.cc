@@ -215,7 +215,7 @@ Evaluation Trainer::evaluate(DataIterator& data, const Loss& loss) {
   const RecordingScope no_recording(nullptr);
   data.deliver_to(device);
   data.start(number);
-  ++self.evaluations;  // a worker whose data cannot be opened may try the same evaluation again
+  ++self.evaluations;  // not before start(), which throws where the data cannot be opened
   Batch batch;
   std::int64_t seen = 0;
   do {

@@ -80,10 +80,11 @@ class DataService final : public SchedulerService {
   std::set<PeerId> waiting() const override {
     std::set<PeerId> workers;
     for (const Waiting& waiting : waiting_) workers.insert(waiting.request.from());
+    for (const Early& early : early_) workers.insert(early.request.from());
     return workers;
   }
 
-  std::size_t waits() const override { return waiting_.size(); }
+  std::size_t waits() const override { return waiting_.size() + early_.size(); }
 
   void on_roster(const Roster& roster) override {
     std::map<std::uint64_t, Peer> live;
@@ -107,12 +108,14 @@ class DataService final : public SchedulerService {
     std::uint64_t incarnation = 0;
     int rank = 0;
     bool begun = false;
-    bool absent = false;     // the worker is lost, or trains in a later epoch
+    bool absent = false;     // the worker is lost, or trains in an epoch later than `within`
     bool handed_on = false;  // the worker was absent before it began, and its positions went to `left`
   };
   struct Epoch {
-    std::int64_t within = -1;  // the epoch of training that it is, or that the first worker which asked for it was in
-    bool over = false;         // all is committed, and every live worker trains in a later epoch
+    // Of an epoch of training: its own number. Of an evaluation: the last epoch of training that its first worker had
+    // asked for, or -1.
+    std::int64_t within = -1;
+    bool over = false;  // all is committed, and every live worker trains in a later epoch
     std::vector<Part> parts;
     bool known = false;  // a worker has begun the epoch
     bool on_request = false;
@@ -147,6 +150,7 @@ class DataService final : public SchedulerService {
   struct Early {  // a request for a part that has no answer yet
     Request request;
     std::int64_t epoch = 0;
+    bool newcomer = false;  // it joined after the start, and has not trained yet
   };
   struct Given {  // the last answer that a worker got from take_over()
     std::uint64_t number = 0;
@@ -163,20 +167,21 @@ class DataService final : public SchedulerService {
   void part(const Request& request) {
     const std::int64_t number = parse_body<proto::DataPart>(request.message()).epoch();
     epoch_of(number);
+    const bool newcomer = at_start_.count(request.incarnation()) == 0 && trains_in(request.incarnation()) < 0;
     if (is_training(number)) {
       std::int64_t& trains = trains_in_.try_emplace(request.incarnation(), -1).first->second;
       trains = std::max(trains, number);
       for (const std::int64_t other : unsettled_) note_absent(epochs_.at(other));
       forget_old_epochs();
     }
-    early_.push_back({request, number});
+    early_.push_back({request, number, newcomer});
     settle();
   }
 
-  // A worker that joined late may come to an epoch while the others are still between this epoch and the one before. It
+  // A newcomer may come to an epoch while the others are still between this epoch and the one before. It
   // waits for them: a checkpoint that they write there must not contain what it learns from the new epoch.
   bool too_early(const Early& early) const {
-    if (!is_training(early.epoch) || at_start_.count(early.request.incarnation()) > 0) return false;
+    if (!is_training(early.epoch) || !early.newcomer) return false;
     if (const Epoch& epoch = epochs_.at(early.epoch); !epoch.parts.empty() || epoch.over) return false;
     return std::any_of(trains_in_.begin(), trains_in_.end(),
                        [&](const auto& worker) { return worker.second < early.epoch; });
@@ -218,7 +223,8 @@ class DataService final : public SchedulerService {
     for (Part& part : epoch.parts) part.absent |= !part.begun && trains_in(part.incarnation) > epoch.within;
   }
 
-  // Keeps the positions that are done, and the notes of training.
+  // Forgets the parts of epochs that are committed and that every live worker has left behind, and the notes of
+  // evaluations. The committed positions stay.
   void forget_old_epochs() {
     if (trains_in_.size() < live_.size()) return;
     std::int64_t slowest = INT64_MAX;

@@ -77,6 +77,11 @@ class DataWorker {
       ranges.emplace_back(reply.positions().bounds(i), reply.positions().bounds(i + 1));
     return ranges;
   }
+  void barrier(std::uint64_t number) {
+    proto::Barrier body;
+    body.set_number(number);
+    ask<proto::Barrier>(MessageKind::kBarrier, body);
+  }
   void crash() { node_.reset(); }
   void leave() {
     node_->leave();
@@ -225,15 +230,35 @@ TEST_P(DataService, who_trains_in_a_later_epoch_begins_no_evaluation_of_an_earli
 }
 
 TEST_P(DataService, who_comes_late_to_an_epoch_that_nobody_has_begun_waits_for_the_others) {
+  constexpr std::int64_t kEvaluation = std::int64_t{1} << 40;
+  constexpr std::uint64_t kBarrier = (std::uint64_t{1} << 32) + 1;  // of epoch 0
+  const auto part_later = [&](std::int64_t epoch) {
+    auto part = std::async(std::launch::async, [this, epoch] { return workers_[1]->part(epoch); });
+    EXPECT_EQ(part.wait_for(100ms), std::future_status::timeout) << "the others may write a checkpoint now";
+    return part;
+  };
+  const auto return_1 = [&] {
+    workers_[1]->crash();
+    workers_[1] = std::make_unique<DataWorker>(member(job_, Role::kWorker, 0));
+  };
   for (int i = 0; i < 3; ++i) workers_[i]->part(0);
-  workers_[1]->crash();
-  workers_[1] = std::make_unique<DataWorker>(member(job_, Role::kWorker, 0));
-  auto part = std::async(std::launch::async, [&] { return workers_[1]->part(1); });
-  EXPECT_EQ(part.wait_for(100ms), std::future_status::timeout) << "the others may write a checkpoint of epoch 0 now";
+  return_1();
+  auto part = part_later(1);
+  // The early one does not hide that the others wait for each other.
+  for (int i = 0; i < 3; i += 2) EXPECT_EQ(workers_[i]->part(kEvaluation), std::make_pair(i, 3));
+  workers_[0]->begin(kEvaluation, {{0, 10}}, {{0, 20}});
+  workers_[0]->commit(kEvaluation, {{0, 10}});
+  auto end = std::async(std::launch::async, [&] { return workers_[0]->take_over(kEvaluation, true); });
+  EXPECT_THAT(test::error_of_call([&] { workers_[2]->barrier(kBarrier); }),
+              testing::HasSubstr("waits for the end of the epoch"));
+  workers_[2]->begin(kEvaluation, {{10, 20}}, {{0, 20}});
+  workers_[2]->commit(kEvaluation, {{10, 20}});
+  EXPECT_EQ(end.get(), Ranges());
   EXPECT_EQ(workers_[2]->part(1), std::make_pair(2, 3));
   EXPECT_EQ(part.get(), std::make_pair(1, 3));
-  part = std::async(std::launch::async, [&] { return workers_[1]->part(2); });
-  EXPECT_EQ(part.wait_for(100ms), std::future_status::timeout);
+  EXPECT_EQ(workers_[1]->part(2), std::make_pair(1, 3)) << "it has trained, so it is as the others are";
+  return_1();
+  part = part_later(3);
   workers_[0]->leave();
   workers_[2]->leave();
   EXPECT_EQ(part.get(), std::make_pair(0, 1)) << "nobody is left for whom it could wait";

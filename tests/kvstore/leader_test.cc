@@ -81,8 +81,8 @@ TEST(Leader, IsNotAWorkerThatHasReturnedForTheNextEpoch) {
       cluster.kill_worker(0);
       cluster.join_worker(0);
       KVStore& mine = cluster.worker(0);
-      mine.backend().data_part(1);
       returned = true;
+      mine.backend().data_part(1);
       mine.init({{"w", full(0, engine)}});
       wait_for([&] { return saved.load(); });
       mine.barrier();

@@ -183,6 +183,9 @@ TEST(SharedTraining, WhoReturnsAndGetsNoBatchEvaluatesAndSavesWithTheOthers) {
     });
     has_all.get_future().wait();
     cluster.join_worker(1);
+    cluster.worker(0).put_fact("/progress/resuming", "yes");
+    EXPECT_THAT([&] { begin(1); }, testing::ThrowsMessage<NetworkError>(testing::HasSubstr("start this worker again")));
+    cluster.worker(0).put_fact("/progress/resuming", "");
     begin(1);
     EXPECT_EQ(trainers[1]->epoch(), 1);
     is_back.set_value();

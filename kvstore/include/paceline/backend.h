@@ -199,9 +199,9 @@ class Backend {
   // already take over that part, it gets {0, 0} as well.
   //
   // Numbers from 0 to 2^31 - 2 are epochs of training, and all others are evaluations. A worker that has asked for its
-  // part of an epoch of training is taken to begin no evaluation that others began within an earlier one. A worker that
-  // joined after the start, and is the first to ask for an epoch of training, waits until a worker of the epoch before
-  // asks, or until none is left.
+  // part of an epoch of training is taken to begin no evaluation that others began within an earlier one. If a worker
+  // joined after the start, and nobody else has asked for the first epoch in which it trains, it waits until another
+  // worker asks, or until no worker of an earlier epoch is left.
   virtual std::pair<int, int> data_part(std::int64_t epoch) = 0;
   // Begins an epoch. Call data_begin() before the first batch. Throws InvalidArgument if `on_request` or `order` differ
   // from those of another worker. A further call in the same epoch gives back the positions that this worker took over
