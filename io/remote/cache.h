@@ -54,7 +54,8 @@ class ShardCache {
   using Fill = std::function<void(const std::string& folder)>;
   // Takes a shard into use. If the cache does not have it, `fill` fetches it first. Blocks while somebody else fetches
   // it, and calls `has_room` meanwhile, as that process has taken the shard's room. Returns none where shards in use
-  // leave no room, or, with kFree, any shards. Throws what `fill` and `tick` throw, and IoError.
+  // leave no room, or, with kFree, any shards. Throws what `fill` and `tick` throw, and IoError, also where a shard in
+  // use has lost a file.
   std::optional<Held> take(const Wanted& shard, const Fill& fill, const detail::Tick& tick,
                            const std::function<void()>& has_room = {}, Room room = Room::kMade);
   // Removes a shard that turned out to be damaged. Returns false, and removes nothing, where somebody uses it.

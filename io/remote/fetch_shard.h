@@ -31,8 +31,7 @@ struct CachedShard {
 
 // Opens a shard in the cache, where fetch_shard() puts it if it is not there. Calls `has_room` when the shard has its
 // room: before it is fetched, while another process fetches it, and when it is open. A copy that was damaged since an
-// earlier call, or cannot be read, is fetched anew, and has no room until then. Throws as fetch_shard() and
-// ShardCache::take().
+// earlier call is fetched anew, and has no room until then. Throws as fetch_shard() and ShardCache::take().
 CachedShard open_in_cache(
     ShardCache& cache, const Manifest& manifest, const std::string& manifest_name, const Shard& shard,
     OnDamage on_damage, const std::function<void()>& has_room = [] {}, const detail::Tick& tick = {});
