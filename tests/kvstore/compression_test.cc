@@ -317,6 +317,10 @@ TEST(Compression, ServersRefuseWhatCannotBeDecoded) {
   expect_refusal("more than 64 codecs", [](auto* m) {
     for (int i = 0; i < 70; ++i) m->add_codecs(str("2bit:threshold=", i + 1));
   });
+  wire::LoadRequest load;
+  load.add_slices()->set_slice(2);
+  EXPECT_NE(error_of_call([&] { worker.ask(MessageKind::kLoad, load); }).find("a slice that does not exist"),
+            std::string::npos);
   std::vector<std::byte> outside = sound.bytes;
   outside[4] = std::byte{64};
   EXPECT_NE(refusal([](auto*) {}, outside).find("index"), std::string::npos);
