@@ -142,6 +142,15 @@ const RegisterCases kFloorOfExactQuotient("floor_divide", {{.name = "exact",
                                                             .inputs = {array({2}, {1, 6}), array({2}, {0.1, -0.0})},
                                                             .expected = {array({2}, {9, -1 / 0.0})},
                                                             .gradient = false}});
+// A half more is no number of their type.
+OperatorCase of_odd_numbers(DType dtype, double large) {
+  return {.name = str("odd ", name_of(dtype)),
+          .inputs = {typed(dtype, {2}, {large, -large}), typed(dtype, {2}, {1, 1})},
+          .expected = {typed(dtype, {2}, {large, -large})},
+          .gradient = false};
+}
+const RegisterCases kFloorOfOddNumbers("floor_divide", {of_odd_numbers(DType::kFloat32, 8388609),
+                                                        of_odd_numbers(DType::kFloat64, 4503599627370497)});
 
 OperatorCase of_bits(DType dtype, std::vector<double> expected) {
   const bool is_bool = dtype == DType::kBool;

@@ -103,7 +103,10 @@ struct FloorDivide {
       // fmod() is exact, whereas a / b may be rounded up to a whole number.
       const T rest = std::fmod(a, b);
       const T whole = (a - rest) / b - (rest != 0 && is_negative(rest) != is_negative(b) ? T(1) : T(0));
-      return whole != 0 ? std::floor(whole + T(0.5)) : std::copysign(T(0), a / b);
+      if (whole == 0) return std::copysign(T(0), a / b);
+      // The nearest whole number. floor(whole + 0.5) would round large ones: their sum with 0.5 is no number of type T.
+      const T down = std::floor(whole);
+      return whole - down > T(0.5) ? down + T(1) : down;
     }
   }
 };
