@@ -221,6 +221,7 @@ class Run {
       if (!FLAGS_checkpoint.empty()) checkpoint = progress_->checkpoint(FLAGS_checkpoint);
       if (!FLAGS_test.empty() && kv_->backend().leads()) evaluate();
       kv_->barrier();
+      weights_->refresh();  // rounds may have closed without this worker
     }
     const double seconds = seconds_since(start) - evaluating_;
     const bool leads = kv_->backend().leads();
@@ -271,7 +272,14 @@ class Run {
         }
       }
       confirm();
-    } while (data_.take_over());
+    } while (takes_over());
+  }
+
+  // Rounds close without a worker that waits here. Its next gradient must be of the weights that they made.
+  bool takes_over() {
+    if (!data_.take_over()) return false;
+    weights_->refresh();
+    return true;
   }
 
   NDArray step(const SparseBatch& batch) {

@@ -145,6 +145,8 @@ class Run {
       found_ = examples::evaluate(task_, trainer_.net());
     else if (!checkpoint_.empty())
       found_ = examples::evaluate(task_, checkpoint_);
+    else
+      return show_result("this worker has nothing to evaluate: it came when all was trained");
     evaluated_ = trainer_.epoch();
     evaluating_ += seconds_since(before);
     char text[64];
@@ -163,8 +165,8 @@ class Run {
                    {"workers", kv_->size()},
                    {"servers", kv_->backend().server_count()},
                    {"epochs", trainer_.epoch()},
-                   {task_.tested + "_accuracy", task_.test ? json(found_.accuracy) : json()},
-                   {task_.tested + "_loss", task_.test ? json(found_.loss) : json()},
+                   {task_.tested + "_accuracy", evaluated_ >= 0 ? json(found_.accuracy) : json()},
+                   {task_.tested + "_loss", evaluated_ >= 0 ? json(found_.loss) : json()},
                    {"train_seconds", seconds},
                    {task_.unit + "_per_second", seconds > 0 ? units / seconds : 0},
                    {"delay_mean", delays.mean()},

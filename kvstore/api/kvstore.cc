@@ -5,6 +5,7 @@
 #include <paceline/mode.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -81,8 +82,12 @@ Spec mode_of(const std::string& text) {
   std::exit(EXIT_SUCCESS);  // NOLINT(concurrency-mt-unsafe): nothing else runs
 }
 
+// Does a store of this process take part in a job?
+std::atomic<bool> has_joined = false;
+
 // Without a distributed mode, each worker of a job trains alone, and no error shows the mistake.
 void warn_if_in_a_job(const std::string& mode) {
+  if (has_joined) return;
   try {
     const ClusterConfig job = ClusterConfig::from_environment();
     if (job.workers > 1 || job.servers > 0)
@@ -149,6 +154,7 @@ std::shared_ptr<KVStore> KVStore::join(const ClusterConfig& given, const std::st
   const ServerlessMode* const serverless = serverless_mode(spec.name);
   require(!serverless || !serverless->alone, "mode '", spec.name, "' joins no job: use create()");
   const auto make = serverless ? serverless->make : make_servers_backend;
+  has_joined = true;
   return std::make_shared<KVStore>(make(config, spec, options), spec);
 }
 

@@ -264,6 +264,7 @@ class Sparse(ProgramTest):
                 self.run_program(*job("factorization_machine", mode, *flags, 1, servers=servers))
                 ended = self.run_program(*job("factorization_machine", mode, *flags, 2, servers=servers))
                 self.assertGreater(self.auc(ended), 0.85)
+                self.assertNotIn("trains alone", ended.err)
                 self.assertIn("resuming from whole/checkpoint.safetensors after epoch 1", ended.err)
                 evaluated = self.run_program(program("factorization_machine"), *self.data[2:], "--evaluate", "whole")
                 self.assertGreater(evaluated.result["test_auc"], 0.85)
