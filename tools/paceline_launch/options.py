@@ -295,9 +295,11 @@ def _hosts(given):
 def _read_faults(path):
     try:
         with open(path, "rb") as file:
-            return os.fsdecode(file.read())  # an environment variable holds its bytes as they are
+            content = file.read()
     except OSError as error:
         raise UsageError(f"the fault plan {path} cannot be read: {error.strerror}") from error
+    _check(b"\0" not in content, f"the fault plan {path} is no text: it has bytes of 0")
+    return os.fsdecode(content)  # an environment variable holds its bytes as they are
 
 
 def _check_by(server, flag, text, workers, servers):
