@@ -230,7 +230,8 @@ class Backend {
   //
   // Throws Error if a push of this worker has failed. The positions of that push do not count as delivered, and neither
   // do positions that are committed later, also after load(). Other workers can take them over when this worker has
-  // ended.
+  // ended. In `gossip`, and in `dist_local` between two rounds, a push whose gradient has failed is left out, and its
+  // positions count.
   virtual PositionRanges data_take_over(std::int64_t epoch, bool wait, PieceSize size = {}) = 0;
 
   // Statistics of the job so far.

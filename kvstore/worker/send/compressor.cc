@@ -142,28 +142,31 @@ std::shared_ptr<const EncodedGradient> Compressor::encode(const KeyInfo& key, Ra
   context.workers = workers;
   if (key.shape.ndim() > 1) context.columns = key.shape.size() / key.shape[0];
   const bool plain = encoded->codec->codec->takes_momentum();
-  launch_host("store.encode", std::array{plain ? gradient : with_momentum(key, gradient, priority)}, outputs,
-              [encoded, context, figures = figures_, ranges = std::move(ranges)](
-                  const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out) {
-                const std::size_t states = out.size() - 2;
-                double* pushes = out[states].as<double>();
-                EncodeContext own = context;
-                own.push = static_cast<std::int64_t>(*pushes);
-                for (std::size_t s = 0; s < ranges.size(); ++s) {
-                  const auto [begin, end] = ranges[s];
-                  std::vector<float*> state;
-                  for (std::size_t i = 0; i < states; ++i) state.push_back(out[i].as<float>() + begin);
-                  own.slice = context.slice + static_cast<std::uint64_t>(begin);
-                  EncodedGradient::Slice& slice = encoded->slices[s];
-                  slice.bytes =
-                      encoded->codec->codec->encode({in[0].as<float>() + begin, static_cast<std::size_t>(end - begin)},
-                                                    own, state, out.back().as<std::byte>() + slice.offset);
-                  figures->raw += (end - begin) * static_cast<std::int64_t>(sizeof(float));
-                  figures->encoded += static_cast<std::int64_t>(slice.bytes);
-                }
-                *pushes += 1;
-              },
-              {.priority = priority});
+  launch_host(
+      "store.encode", std::array{plain ? gradient : with_momentum(key, gradient, priority)}, outputs,
+      [encoded, context, figures = figures_, ranges = std::move(ranges)](
+          const KernelContext&, std::span<const Tensor> in, std::span<const Tensor> out) {
+        const std::size_t states = out.size() - 2;
+        double* pushes = out[states].as<double>();
+        EncodeContext own = context;
+        own.push = static_cast<std::int64_t>(*pushes);
+        for (std::size_t s = 0; s < ranges.size(); ++s) {
+          const auto [begin, end] = ranges[s];
+          std::vector<float*> state;
+          for (std::size_t i = 0; i < states; ++i) state.push_back(out[i].as<float>() + begin);
+          own.slice = context.slice + static_cast<std::uint64_t>(begin);
+          EncodedGradient::Slice& slice = encoded->slices[s];
+          slice.bytes =
+              encoded->codec->codec->encode({in[0].as<float>() + begin, static_cast<std::size_t>(end - begin)}, own,
+                                            state, out.back().as<std::byte>() + slice.offset);
+          if (slice.bytes == 0 && end > begin)  // in messages, 0 bytes stand for a slice that is not encoded
+            throw Error("the codec '" + encoded->codec->text + "' has written 0 bytes; it must write one at least");
+          figures->raw += (end - begin) * static_cast<std::int64_t>(sizeof(float));
+          figures->encoded += static_cast<std::int64_t>(slice.bytes);
+        }
+        *pushes += 1;
+      },
+      {.priority = priority});
   return encoded;
 }
 

@@ -99,8 +99,7 @@ class AveragingBackend final : public Backend {
 
   void set_optimizer(const Spec& optimizer) override {
     drain();
-    updater_->set_rules(optimizer, "none", {});
-    optimizer_ = optimizer;
+    make_optimizer(optimizer);
     // Workers push the differences between old and new weights, and the servers subtract them as they are. In form
     // elastic, workers push their weights x, and the servers compute w <- w + alpha (x - w).
     Spec at_servers{"sgd", {{"lr", "1"}}};
@@ -108,8 +107,11 @@ class AveragingBackend final : public Backend {
       at_servers.options = {{"lr", str(options_.alpha)}, {"rescale", "-1"}, {"weight_decay", "1"}};
     auto state = std::make_unique<LocalState>([this] { return local_state(); },
                                               [this](const NamedArrays& saved) { by_key(saved); });
-    state_ = state.get();
+    LocalState* const new_state = state.get();
     servers_->set_rules(at_servers, optimizer.text() + " at the workers", std::move(state));
+    state_ = new_state;
+    updater_->set_rules(optimizer, "none", {});
+    optimizer_ = optimizer;
   }
 
   void set_learning_rate(double rate) override {

@@ -152,7 +152,6 @@ void ServersBackend::set_optimizer(const Spec& optimizer) {
   rules.set_staleness_options(setting_.staleness_options.text());
   client_.agree_on_rules(rules.call(), optimizer.text() + " with staleness=" + rules.staleness() +
                                            (setting_.staleness_options.empty() ? "" : "," + rules.staleness_options()));
-
   ask_every_server(message_of(MessageKind::kSetRules, rules));
   Lock lock(mutex_);
   if (rule && rule_) rule->load(rule_->state());
@@ -174,7 +173,7 @@ void ServersBackend::set_rules(const Spec& at_servers, const std::string& agreed
 
 wire::SetRules ServersBackend::rules_message(const Spec& optimizer, const std::string& policy) {
   wire::SetRules rules;
-  rules.set_call(++optimizer_calls_);
+  rules.set_call(++optimizer_calls_);  // also if it is refused: the program of each worker makes the same calls
   rules.set_optimizer(optimizer.text());
   rules.set_staleness(policy);
   for (const std::string& codec : setting_.compression.names()) rules.add_codecs(codec);
