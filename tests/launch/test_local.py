@@ -447,9 +447,13 @@ class Failure(LauncherTest):
             until grep -sq "worker 0" "$(cat "$STUB_DIR/ended-file" 2>/dev/null)"; do sleep 0.05; done
             exit 8
         """)
-        self.environment["STUB_SERVER_DOES"] = (
-            '[ -z "$PACELINE_ENDED_FILE" ] || echo "$PACELINE_ENDED_FILE" >"$STUB_DIR/ended-file"'
-        )
+        self.environment["STUB_SERVER_DOES"] = """
+            if [ "$DMLC_ROLE" = scheduler ]; then
+              echo "$PACELINE_ENDED_FILE" >"$STUB_DIR/ended-file"
+              until grep -sq "worker 1" "$PACELINE_ENDED_FILE"; do sleep 0.05; done
+              exit 1
+            fi
+        """
         self.launcher = self.program("patient.py", f"""\
             import sys
 
@@ -464,6 +468,65 @@ class Failure(LauncherTest):
         self.assertEqual(code, 7, err)
         self.assertIn("no worker is left", err)
         self.assertNotIn("the job goes on", err)  # they ended within a moment
+        self.assert_nothing_survives()
+
+    # Scheduler and server of a job that goes on for $STUB_LASTS seconds after workers 0 and 1 have ended.
+    OUTLIVES_LOSSES = """
+        [ "$DMLC_ROLE" = scheduler ] || { until [ -e "$STUB_DIR/over" ]; do sleep 0.2; done; exit 0; }
+        trap ': >"$STUB_DIR/asked"; exit 1' TERM
+        until grep -sq "worker 0" "$PACELINE_ENDED_FILE" && grep -q "worker 1" "$PACELINE_ENDED_FILE"; do
+          sleep 0.2
+        done
+        for lost in $STUB_LOST; do echo "worker $lost" >>"$PACELINE_LOST_FILE"; done
+        sleep $STUB_LASTS
+        : >"$STUB_DIR/over"
+        exit $STUB_SCHEDULER_CODE
+    """
+
+    def test_a_worker_that_has_returned_outlives_the_others(self):
+        """The launcher does not know of it. Its scheduler does, and ends when this worker does."""
+        self.environment |= {"STUB_SERVER_DOES": self.OUTLIVES_LOSSES, "STUB_LOST": "0 1", "STUB_LASTS": "2"}
+        for how, choice, scheduler_code, expected in (
+            ("kill -KILL $$", "failed", 0, 0),
+            ("kill -KILL $$", "any", 0, 137),
+            ("exit 5", "none", 1, 5),
+        ):
+            with self.subTest(how=how, choice=choice, scheduler_code=scheduler_code):
+                self.forget_what_stubs_did()
+                self.environment["STUB_SCHEDULER_CODE"] = str(scheduler_code)
+                worker = self.worker(how)
+                code, _, err = self.launch("-n", 2, "-s", 1, "--lost-workers-count", choice, worker, "dist_sync")
+                self.assertEqual(code, expected, err)
+                self.assertTrue((self.stub_dir / "over").exists(), err)
+                self.assertFalse((self.stub_dir / "asked").exists(), err)
+                self.assertEqual("and no worker is left" in err, scheduler_code != 0, err)
+
+    def test_a_worker_that_has_returned_outlives_one_that_ends_well(self):
+        self.environment |= {"STUB_SERVER_DOES": self.OUTLIVES_LOSSES, "STUB_LOST": "1", "STUB_LASTS": "3"}
+        self.environment["STUB_SCHEDULER_CODE"] = "0"
+        worker = self.worker('[ "$DMLC_TASK_ID" = 0 ] || kill -KILL $$')
+        code, _, err = self.launch("-n", 2, "-s", 1, "--grace", 1, worker, "dist_sync")
+        self.assertEqual(code, 0, err)
+        self.assertTrue((self.stub_dir / "over").exists(), err)
+        self.assertFalse((self.stub_dir / "asked").exists(), err)
+        self.assertRegex(err, "still running 1 s after the last worker ended: .*; waiting, because a lost worker may")
+        self.assertIn("the job ended well, but lost worker 1 on this machine", err)
+
+    def test_workers_that_fail_after_they_have_left(self):
+        """The scheduler ends well, for the job is done to it. Nobody has returned."""
+        self.environment |= {"STUB_SERVER_DOES": self.OUTLIVES_LOSSES, "STUB_LOST": "", "STUB_LASTS": "0"}
+        self.environment["STUB_SCHEDULER_CODE"] = "0"
+        worker = self.worker("echo the reason; exit 5")
+        code, _, err = self.launch("-n", 2, "--lost-workers-count", "none", worker, "dist_sync")
+        self.assertEqual(code, 5, err)
+        self.assertRegex(err, r"worker [01] [^\n]* exit code 5, and no worker is left[^\n]*\n    the reason")
+
+    def test_servers_that_do_not_end_after_the_scheduler(self):
+        self.environment["STUB_SERVER_DOES"] = '[ "$DMLC_ROLE" = scheduler ] || sleep 1000'
+        worker = self.worker('[ "$DMLC_TASK_ID" = 0 ] || { touch "$STUB_DIR/done-1"; kill -KILL $$; }')
+        code, _, err = self.launch("-n", 2, "-s", 1, "--grace", 1, worker, "dist_sync")
+        self.assertEqual(code, 0, err)
+        self.assertIn("still running 1 s after the last worker ended: server 0 on this machine; ending them", err)
         self.assert_nothing_survives()
 
     def test_worker_loss_stops(self):

@@ -259,12 +259,23 @@ class Job:
         elif process.role == "scheduler" and not self.listening:
             program = shlex.join(self.options.server_command)
             self._fail(1, f"the scheduler ended before it listened: does '{program}' serve a job?")
-        elif process.status != 0:
-            self.console.say(f"{process.place} {_how(process)} after all workers had ended")
-        elif self._all_ended(self.scheduler + self.servers) and not self._all_ended(self.workers):
-            self._deadline("ending", self.options.grace, self._workers_did_not_end)
+        else:
+            self._on_server_end(process)
         if not self.stopping and self._all_ended(self.processes):
             self._end_well()
+
+    def _on_server_end(self, process):
+        """A server, or the scheduler, has ended well, or has ended after all workers."""
+        every_worker_lost = len(self.lost) == len(self.workers)
+        if process.status != 0 and not (every_worker_lost and process.status == _JOB_FAILED):
+            self.console.say(f"{process.place} {_how(process)} after all workers had ended")
+        if every_worker_lost and not self._outlives_its_workers():
+            self._fail_without_workers()
+        elif not self._all_ended(self.workers):
+            if self._all_ended(self.scheduler + self.servers):
+                self._deadline("ending", self.options.grace, self._workers_did_not_end)
+        elif self.lost:  # the last worker may have been one that returned: the others have all of the grace from here
+            self._deadline("ending", self.options.grace, self._servers_did_not_end)
 
     def _worker_to_blame(self, process):
         """The worker without which the job could not start, where a server or the scheduler says so at its end."""
@@ -291,12 +302,27 @@ class Job:
         left = sum(not worker.ended for worker in self.workers)
         if self.options.on_worker_loss == "stop":
             self._fail_with(process, f"{_how(process)}, which the job cannot survive")
-        elif len(self.lost) == len(self.workers):
-            self.unsaid.clear()
-            self._fail_with(self.lost[0], f"{_how(self.lost[0])}, and no worker is left")
+        elif len(self.lost) < len(self.workers):
+            self._say_soon(f"{process.place} {_how(process)}; the job goes on without it ({left} still at work)")
+        elif self._outlives_its_workers():
+            self._say_soon(f"{process.place} {_how(process)}; no worker of the launcher is left, the scheduler decides")
         else:
-            self.unsaid.append(f"{process.place} {_how(process)}; the job goes on without it ({left} still at work)")
-            self._deadline("lost workers", _MOMENT, self._say_who_is_lost)
+            self._fail_without_workers()
+
+    def _outlives_its_workers(self):
+        """Whether the job may go on, or has ended well, after the loss of every worker that the launcher started.
+
+        Lost workers may have been started again by hand. The scheduler alone knows them, and ends without workers.
+        """
+        failed = any(process.ended and process.status != 0 for process in self.scheduler + self.servers)
+        if failed or not self.scheduler:
+            return False
+        # A worker that is lost here and not to the scheduler failed after it had left the job.
+        return self.scheduler[0].running or {worker.name for worker in self.lost} <= self._names_of_lost()
+
+    def _fail_without_workers(self):
+        self.unsaid.clear()
+        self._fail_with(self.lost[0], f"{_how(self.lost[0])}, and no worker is left")
 
     def _look_for_lost(self):
         """The scheduler alone knows whether a worker whose program ended well had left the job."""
@@ -314,6 +340,10 @@ class Job:
                 return {line.strip() for line in file if line.endswith("\n")}
         except OSError:
             return set()
+
+    def _say_soon(self, text):
+        self.unsaid.append(text)
+        self._deadline("lost workers", _MOMENT, self._say_who_is_lost)
 
     def _say_who_is_lost(self):
         for text in self.unsaid:
@@ -348,7 +378,11 @@ class Job:
 
     def _servers_did_not_end(self):
         names = _names(process for process in self.processes if process.running)
-        self.console.say(f"still running {self.options.grace} s after the last worker ended: {names}; ending them")
+        late = f"still running {self.options.grace} s after the last worker ended: {names}"
+        if self.lost and self.scheduler and all(process.running for process in self.scheduler + self.servers):
+            self.console.say(f"{late}; waiting, because a lost worker may have returned")
+            return
+        self.console.say(f"{late}; ending them")
         self._end_well()
 
     def _workers_did_not_end(self):
