@@ -170,6 +170,12 @@ TEST_F(OnThePath, nothing_of_a_frame_shows_and_no_number_comes_twice) {
       send_little("renew");
       return bulk_relay_->connections() > before;
     }));
+    // What the server sends before it notices the cut is lost.
+    ASSERT_TRUE(soon([&] {
+      server_->send(back_, packet(str("noticed ", round), 200000));
+      std::this_thread::sleep_for(10ms);
+      return has(at_client_, str("noticed ", round));
+    }));
   }
   const std::string shown(64, 'p');
   for (const Relay* relay : {control_relay_.get(), bulk_relay_.get()})
