@@ -80,11 +80,11 @@ class DataService final : public SchedulerService {
   std::set<PeerId> waiting() const override {
     std::set<PeerId> workers;
     for (const Waiting& waiting : waiting_) workers.insert(waiting.request.from());
-    for (const Early& early : early_) workers.insert(early.request.from());
+    for (const PartRequest& asked : part_requests_) workers.insert(asked.request.from());
     return workers;
   }
 
-  std::size_t waits() const override { return waiting_.size() + early_.size(); }
+  std::size_t waits() const override { return waiting_.size() + part_requests_.size(); }
 
   void on_roster(const Roster& roster) override {
     std::map<std::uint64_t, Peer> live;
@@ -147,7 +147,7 @@ class DataService final : public SchedulerService {
     std::uint64_t number = 0;
     PieceSize size;
   };
-  struct Early {  // a request for a part that has no answer yet
+  struct PartRequest {  // one that has no answer yet
     Request request;
     std::int64_t epoch = 0;
     bool newcomer = false;  // it joined after the start, and has not trained yet
@@ -174,35 +174,35 @@ class DataService final : public SchedulerService {
       for (const std::int64_t other : unsettled_) note_absent(epochs_.at(other));
       forget_old_epochs();
     }
-    early_.push_back({request, number, newcomer});
+    part_requests_.push_back({request, number, newcomer});
     settle();
   }
 
-  // A newcomer may come to an epoch while the others are still between this epoch and the one before. It
-  // waits for them: a checkpoint that they write there must not contain what it learns from the new epoch.
-  bool too_early(const Early& early) const {
-    if (!is_training(early.epoch) || !early.newcomer) return false;
-    if (const Epoch& epoch = epochs_.at(early.epoch); !epoch.parts.empty() || epoch.over) return false;
+  // A newcomer may come to an epoch while the others are still between this epoch and the one before. It waits for
+  // them: a checkpoint that they write there must not contain what it learns from the new epoch.
+  bool too_early(const PartRequest& asked) const {
+    if (!is_training(asked.epoch) || !asked.newcomer) return false;
+    if (const Epoch& epoch = epochs_.at(asked.epoch); !epoch.parts.empty() || epoch.over) return false;
     return std::any_of(trains_in_.begin(), trains_in_.end(),
-                       [&](const auto& worker) { return worker.second < early.epoch; });
+                       [&](const auto& worker) { return worker.second < asked.epoch; });
   }
 
-  void answer_part(const Early& early) {
-    const std::uint64_t incarnation = early.request.incarnation();
-    Epoch& epoch = epochs_.at(early.epoch);
+  void answer_part(const PartRequest& asked) {
+    const std::uint64_t incarnation = asked.request.incarnation();
+    Epoch& epoch = epochs_.at(asked.epoch);
     if (epoch.parts.empty() && !epoch.over) {
       for (const auto& [live, peer] : live_) epoch.parts.push_back({live, peer.id.rank});
       std::sort(epoch.parts.begin(), epoch.parts.end(), [](const Part& a, const Part& b) { return a.rank < b.rank; });
-      epoch.within = is_training(early.epoch) ? early.epoch : trains_in(incarnation);
+      epoch.within = is_training(asked.epoch) ? asked.epoch : trains_in(incarnation);
       note_absent(epoch);
-      unsettled_.insert(early.epoch);
-      unforgotten_.insert(early.epoch);
+      unsettled_.insert(asked.epoch);
+      unforgotten_.insert(asked.epoch);
     }
     Part* mine = epoch.of(incarnation);
     if (!mine) {
       // A worker gets the part of the lost worker of the same rank, if that worker had not begun the epoch.
       for (Part& part : epoch.parts)
-        if (part.rank == early.request.from().rank && part.absent && !part.begun) mine = &part;
+        if (part.rank == asked.request.from().rank && part.absent && !part.begun) mine = &part;
     }
     proto::DataPartReply answer;
     if (mine && !mine->handed_on) {
@@ -211,7 +211,7 @@ class DataService final : public SchedulerService {
       answer.set_index(static_cast<int>(mine - epoch.parts.data()));
       answer.set_count(static_cast<int>(epoch.parts.size()));
     }
-    reply(early.request, answer);
+    reply(asked.request, answer);
   }
 
   std::int64_t trains_in(std::uint64_t incarnation) const {
@@ -358,7 +358,7 @@ class DataService final : public SchedulerService {
   void lose(std::uint64_t incarnation, const std::string& who) {
     given_.erase(incarnation);
     trains_in_.erase(incarnation);
-    std::erase_if(early_, [&](const Early& early) { return early.request.incarnation() == incarnation; });
+    std::erase_if(part_requests_, [&](const PartRequest& asked) { return asked.request.incarnation() == incarnation; });
     std::erase_if(waiting_, [&](const Waiting& waiting) { return waiting.request.incarnation() == incarnation; });
     for (auto& [number, epoch] : epochs_) {
       if (Part* part = epoch.of(incarnation)) part->absent = true;
@@ -380,12 +380,13 @@ class DataService final : public SchedulerService {
   // Call it after an epoch or the roster has changed. Hands on parts that nobody will begin, and answers waiting
   // requests where this is now possible.
   void settle() {
-    const auto answer_in_time = [this](const Early& early) {
-      if (too_early(early)) return false;
-      answer_part(early);
+    const auto answer_in_time = [this](const PartRequest& asked) {
+      if (too_early(asked)) return false;
+      answer_part(asked);
       return true;
     };
-    while (std::erase_if(early_, answer_in_time) > 0) {  // an answer may show others that they are not early any more
+    // An answer may let others be answered that were too early before.
+    while (std::erase_if(part_requests_, answer_in_time) > 0) {
     }
     std::erase_if(unsettled_, [this](std::int64_t number) {
       Epoch& epoch = epochs_.at(number);
@@ -407,7 +408,7 @@ class DataService final : public SchedulerService {
   std::map<std::int64_t, Epoch> epochs_;
   std::set<std::int64_t> unsettled_;    // epochs with parts that may still begin or be handed on
   std::set<std::int64_t> unforgotten_;  // epochs of which more than the positions is known
-  std::vector<Early> early_;
+  std::vector<PartRequest> part_requests_;
   std::map<std::uint64_t, Given> given_;
   std::vector<Waiting> waiting_;
   std::int64_t taken_over_ = 0;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <paceline/cluster.h>
 #include <paceline/error.h>
+#include <support/descriptor_limit.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -143,16 +144,11 @@ TEST_F(JobSecret, core_dumps_are_off_unless_asked_for) {
 }
 
 TEST_F(JobSecret, a_worker_may_open_as_many_descriptors_as_the_system_allows) {
-  rlimit before = {};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  rlimit limit = before;
-  limit.rlim_cur = 100;
-  ASSERT_LT(limit.rlim_cur, limit.rlim_max);
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  const test::DescriptorLimit few(100);
   EXPECT_EQ(error(), "");
+  rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
   EXPECT_EQ(limit.rlim_cur, limit.rlim_max);
-  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST_F(ClusterEnvironment, five_variables_are_enough) {

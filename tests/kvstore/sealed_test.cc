@@ -6,8 +6,8 @@
 #include <paceline/error.h>
 #include <paceline/mutex.h>
 #include <paceline/transport.h>
+#include <support/descriptor_limit.h>
 #include <support/soon.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -330,10 +330,6 @@ TEST(SealedSession, an_answer_as_late_as_the_first_does_not_void_the_second_sock
 class FewDescriptors {
  public:
   explicit FewDescriptors(std::size_t left) {
-    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
-    rlimit limit = before_;
-    limit.rlim_cur = std::min<rlim_t>(limit.rlim_cur, 1000);
-    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
     for (int descriptor; (descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) taken_.push_back(descriptor);
     for (; left > 0 && !taken_.empty(); --left) {
       close(taken_.back());
@@ -342,12 +338,11 @@ class FewDescriptors {
   }
   ~FewDescriptors() {
     for (const int descriptor : taken_) close(descriptor);
-    setrlimit(RLIMIT_NOFILE, &before_);
   }
   FewDescriptors(const FewDescriptors&) = delete;
 
  private:
-  rlimit before_ = {};
+  const test::DescriptorLimit limit_{1000};
   std::vector<int> taken_;
 };
 

@@ -6,8 +6,8 @@
 #include <paceline/manifest.h>
 #include <paceline/record_loader.h>
 #include <paceline/record_tools.h>
+#include <support/descriptor_limit.h>
 #include <support/paths.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <zlib.h>
@@ -494,14 +494,10 @@ TEST(Rec, MakesDataSetsOfRecordFiles) {
 TEST(Rec, OpensAsManyFilesAsTheSystemAllows) {
   TemporaryFolder folder;
   const std::string set = write_data_set(folder, 200, 1);
-  rlimit before = {};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  rlimit few = before;
-  few.rlim_cur = 100;
-  ASSERT_LT(few.rlim_cur, few.rlim_max);
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-  const Result split = run("rec split --shards 200 " + folder / "many " + set);
-  setrlimit(RLIMIT_NOFILE, &before);
+  const auto split = [&] {
+    const DescriptorLimit few(100);
+    return run("rec split --shards 200 " + folder / "many " + set);
+  }();
   EXPECT_EQ(split.code, 0) << split.output;
   EXPECT_THAT(Manifest::load(folder / "many.manifest").shards, SizeIs(200));
 }

@@ -41,8 +41,8 @@ class Codec {
   // The largest number of bytes that encode() writes for `count` elements.
   virtual std::size_t max_bytes(std::int64_t count) const = 0;
   // Encodes `values`, at most 2^32 - 1 elements, into `out`, which has room for max_bytes(). Returns the number of
-  // bytes written, at least 1. `state` holds an array of values.size() elements for each of state_names(). The same
-  // input gives the same bytes.
+  // bytes written, at least 1 if there are values. `state` holds an array of values.size() elements for each of
+  // state_names(). The same input gives the same bytes.
   virtual std::size_t encode(std::span<const float> values, const EncodeContext& context, std::span<float* const> state,
                              std::byte* out) const = 0;
   // Throws Corrupt unless encode() could have written `bytes` for `count` elements. Reads nothing beyond `bytes`.
